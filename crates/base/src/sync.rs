@@ -23,7 +23,7 @@ pub use lock::{
     MappedMutexGuard, Mutex, MutexGuard, RawMutex, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 pub use once::OnceLock;
-pub use rank::{DevicePermit, Rank, before_device};
+pub use rank::{DevicePermit, Rank, RankHold, before_device};
 pub use std::sync::{Arc, Weak};
 
 use crate::sim;

@@ -142,7 +142,16 @@ impl ChangeSet {
         }
         let mut ranges = [(0, 0); Self::RANGES_MAX];
         ranges[..len].copy_from_slice(&merged[..len]);
-        ChangeSet { ranges, len: len as u8, most: false }
+        let set = ChangeSet { ranges, len: len as u8, most: false };
+        set.check_in_debug();
+        set
+    }
+
+    /// In debug builds, asserts what the module's head states, but that nothing is missing.
+    fn check_in_debug(&self) {
+        debug_assert!(self.ranges().iter().all(|range| range.0 < range.1), "no range is empty: {self:?}");
+        let apart = |pair: &[(u16, u16)]| pair[0].1 < pair[1].0;
+        debug_assert!(self.ranges().windows(2).all(apart), "ranges ascend with gaps: {self:?}");
     }
 }
 

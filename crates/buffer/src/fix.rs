@@ -1,7 +1,8 @@
 //! Fixing pages: finding them in DRAM, and bringing them in.
 
 use crate::error::{BufferError, BufferErrorKind, Fixed};
-use crate::frame::{ExclusiveHold, Filled, Frame, FrameId, can_be_held};
+use crate::frame::state::{Frame, can_be_held};
+use crate::frame::{ExclusiveHold, Filled, FrameId};
 use crate::guard::{ExclusiveGuard, OptimisticRef, SharedGuard};
 use crate::pool::BufferPool;
 use crate::replacement::Incoming;

@@ -31,221 +31,21 @@
 //! Otherwise a thread could wait against the latch order of the trees, for a page that it never
 //! fixed.
 
-use crate::change_set::ChangeSetCell;
-use crate::ranks;
+pub(crate) mod state;
+
+use crate::frame::state::{Frame, Pin};
+use firndb_base::PageId;
 use firndb_base::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    AtomicU32,
+    Ordering::{Acquire, Release},
 };
 use firndb_base::sync::{Mutex, RawLatch};
-use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 use std::ptr::NonNull;
 
 /// A frame's number in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FrameId(pub(crate) u32);
-
-/// The page word of a frame that holds no page. Not a page's number: see [`can_be_held`].
-const NO_PAGE: u64 = u64::MAX;
-
-/// Whether a number can be a page's. All but the greatest can; page ids come from devices, too.
-pub(crate) fn can_be_held(page: PageId) -> bool {
-    page.0 != NO_PAGE
-}
-
-/// All that is known of a frame but its bytes. Two cache lines: the adjacent-line prefetcher would
-/// let neighbours of 64 bytes share.
-#[repr(align(128))]
-pub(crate) struct Frame {
-    latch: RawLatch,
-    page: AtomicU64,
-    counter: AtomicU64,
-    version: AtomicU64,
-    tier_version: AtomicU64,
-    /// Next frame in the page table's chain; the table gives it its meaning.
-    pub(crate) next: AtomicU32,
-    waiters: AtomicU32,
-    referenced: AtomicBool,
-    writing: AtomicBool,
-    offered: AtomicBool,
-    redone: AtomicBool,
-    /// Whether its page's bytes are still to come.
-    filling: AtomicBool,
-    /// What differs from the tier's version, or from the image in flight if there is one.
-    pub(crate) changes: ChangeSetCell,
-    /// What the image in flight changed; kept after a failed write and then part of the next image.
-    pub(crate) in_flight: ChangeSetCell,
-}
-
-const _: () = assert!(size_of::<Frame>() == 128);
-
-impl Frame {
-    fn new() -> Frame {
-        Frame {
-            latch: RawLatch::ranked(&ranks::LATCH),
-            page: AtomicU64::new(NO_PAGE),
-            counter: AtomicU64::new(0),
-            version: AtomicU64::new(0),
-            tier_version: AtomicU64::new(0),
-            next: AtomicU32::new(u32::MAX),
-            waiters: AtomicU32::new(0),
-            referenced: AtomicBool::new(false),
-            writing: AtomicBool::new(false),
-            offered: AtomicBool::new(false),
-            redone: AtomicBool::new(false),
-            filling: AtomicBool::new(false),
-            changes: ChangeSetCell::new(),
-            in_flight: ChangeSetCell::new(),
-        }
-    }
-
-    /// The page it holds: certain under a latch, else a hint.
-    pub(crate) fn page(&self) -> Option<PageId> {
-        let page = self.page.load(Acquire);
-        (page != NO_PAGE).then_some(PageId(page))
-    }
-    /// Whether it holds `page`: certain under a latch, else a hint.
-    pub(crate) fn holds(&self, page: PageId) -> bool {
-        self.page.load(Acquire) == page.0
-    }
-    /// Names its page. The caller holds the exclusive latch and the page's shard lock.
-    pub(crate) fn set_page(&self, page: Option<PageId>) {
-        assert!(page.is_none_or(can_be_held), "the greatest number is not a page");
-        self.page.store(page.map_or(NO_PAGE, |page| page.0), SeqCst);
-    }
-    /// Whether a thread is about to block on the latch. Certain only after the page number was
-    /// removed.
-    pub(crate) fn has_waiters(&self) -> bool {
-        self.waiters.load(SeqCst) > 0
-    }
-
-    /// Grows with every change of the bytes and of the page.
-    pub(crate) fn counter(&self) -> u64 {
-        self.counter.load(Relaxed)
-    }
-    pub(crate) fn count_change(&self) {
-        self.counter.store(self.counter.load(Relaxed) + 1, Relaxed);
-    }
-
-    /// LSN of the last change in the bytes.
-    pub(crate) fn version(&self) -> Lsn {
-        Lsn(self.version.load(Relaxed))
-    }
-    pub(crate) fn set_version(&self, version: Lsn) {
-        self.version.store(version.0, Relaxed);
-    }
-    /// The version that the tier returned or took last.
-    pub(crate) fn tier_version(&self) -> Lsn {
-        Lsn(self.tier_version.load(Acquire))
-    }
-    pub(crate) fn set_tier_version(&self, version: Lsn) {
-        self.tier_version.store(version.0, Release);
-    }
-    /// Whether the bytes are newer than the tier's: certain under a latch.
-    pub(crate) fn is_newer_than_tier(&self) -> bool {
-        self.version() != self.tier_version()
-    }
-
-    pub(crate) fn is_referenced(&self) -> bool {
-        self.referenced.load(Relaxed)
-    }
-    /// Notes a use. Stores only if it must, so that a hot page's line is not written for it.
-    pub(crate) fn reference(&self) {
-        if !self.referenced.load(Relaxed) {
-            self.referenced.store(true, Relaxed);
-        }
-    }
-    pub(crate) fn forget_reference(&self) {
-        self.referenced.store(false, Relaxed);
-    }
-
-    /// Whether the tier was offered this page, clean or dirty, since it was read.
-    pub(crate) fn is_offered(&self) -> bool {
-        self.offered.load(Relaxed)
-    }
-    pub(crate) fn set_offered(&self, offered: bool) {
-        self.offered.store(offered, Relaxed);
-    }
-
-    /// Whether the last change was made by redo, and more of it may come, with LSNs before the
-    /// log's end.
-    pub(crate) fn is_redone(&self) -> bool {
-        self.redone.load(Relaxed)
-    }
-    pub(crate) fn set_redone(&self, redone: bool) {
-        self.redone.store(redone, Relaxed);
-    }
-
-    /// Whether an image of it is in flight to the tier.
-    pub(crate) fn is_writing(&self) -> bool {
-        self.writing.load(Acquire)
-    }
-    /// Takes the writing flag, if it is free. The caller holds a latch, and a staging buffer whose
-    /// return wakes the threads that wait for the flag.
-    pub(crate) fn try_start_writing(&self) -> Option<WritingFlag<'_>> {
-        let free = !self.writing.load(Relaxed)
-            && self.writing.compare_exchange(false, true, Acquire, Relaxed).is_ok();
-        free.then(|| WritingFlag(self))
-    }
-
-    /// Whether its page's bytes are still being read, so that its latch is held until the device
-    /// completes the read.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.filling.load(Acquire)
-    }
-    /// Under the exclusive latch; before the frame names its page, if the bytes are to come.
-    pub(crate) fn set_filling(&self, filling: bool) {
-        self.filling.store(filling, Release);
-        // Only threads that fix the incoming page wait for this frame, and they wait for the device
-        // anyhow.
-        if filling { self.latch.allow_devices() } else { self.latch.bar_devices() }
-    }
-    /// No other thread can reach the frame: its holder may wait for devices.
-    pub(crate) fn allow_devices(&self) {
-        self.latch.allow_devices();
-    }
-
-    /// Counts as a waiter and runs `lock`, unless the frame holds another page by now; returns
-    /// whether it did.
-    pub(crate) fn wait_latched(&self, page: PageId, lock: impl FnOnce(&RawLatch)) -> bool {
-        // With `set_page` and `has_waiters` all of these are sequentially consistent: either this
-        // thread sees that the page number is gone, or the thread that removed it sees this waiter.
-        self.waiters.fetch_add(1, SeqCst);
-        let holds = self.page.load(SeqCst) == page.0;
-        if holds {
-            lock(&self.latch);
-        }
-        self.waiters.fetch_sub(1, SeqCst);
-        holds
-    }
-}
-
-/// The writing flag of a frame, held; released when dropped.
-pub(crate) struct WritingFlag<'a>(&'a Frame);
-
-impl<'a> WritingFlag<'a> {
-    pub(crate) fn frame(&self) -> &'a Frame {
-        self.0
-    }
-}
-
-impl Drop for WritingFlag<'_> {
-    fn drop(&mut self) {
-        let was_held = self.0.writing.swap(false, Release);
-        debug_assert!(was_held, "only the holder of the writing flag gives it back");
-    }
-}
-
-/// Keeps a frame's page in it, without a latch; whether the page is changed or forgotten meanwhile
-/// is no matter.
-pub(crate) struct Pin<'a>(&'a Frame);
-
-impl Drop for Pin<'_> {
-    fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, SeqCst);
-    }
-}
 
 /// The result of latching a page's frame without waiting for a device.
 pub(crate) enum Filled<H> {
@@ -360,6 +160,7 @@ impl Frames {
     /// Latches a frame shared if it holds `page`; `None` if it holds another page by now.
     pub(crate) fn shared(&self, id: FrameId, page: PageId) -> Option<SharedHold<'_>> {
         let frame = self.get(id);
+        frame.before_waiting(page);
         if !frame.latch.try_lock_shared() && !frame.wait_latched(page, RawLatch::lock_shared) {
             return None;
         }
@@ -369,6 +170,7 @@ impl Frames {
     /// Latches a frame exclusively if it holds `page`; `None` if it holds another page by now.
     pub(crate) fn exclusive(&self, id: FrameId, page: PageId) -> Option<ExclusiveHold<'_>> {
         let frame = self.get(id);
+        frame.before_waiting(page);
         if !frame.latch.try_lock_exclusive() && !frame.wait_latched(page, RawLatch::lock_exclusive) {
             return None;
         }
@@ -379,6 +181,7 @@ impl Frames {
     /// waited for, but not for as long as a device takes to fill the frame.
     pub(crate) fn exclusive_filled(&self, id: FrameId, page: PageId) -> Filled<ExclusiveHold<'_>> {
         let frame = self.get(id);
+        frame.before_waiting(page);
         let mut filling = false;
         let latched = frame.latch.try_lock_exclusive() || {
             let mut locked = false;
@@ -418,9 +221,7 @@ pub(crate) struct SharedHold<'a> {
 impl<'a> SharedHold<'a> {
     /// Keeps the page in its frame when the latch is released.
     pub(crate) fn pin(&self) -> Pin<'a> {
-        let frame = self.frames.get(self.id);
-        frame.waiters.fetch_add(1, SeqCst);
-        Pin(frame)
+        self.frames.get(self.id).pin()
     }
     pub(crate) fn id(&self) -> FrameId {
         self.id

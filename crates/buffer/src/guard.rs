@@ -6,7 +6,8 @@
 //! [`ExclusiveGuard::redo`].
 
 use crate::change_set::{ChangeSet, Changed};
-use crate::frame::{ExclusiveHold, FrameId, Pin, SharedHold};
+use crate::frame::state::Pin;
+use crate::frame::{ExclusiveHold, FrameId, SharedHold};
 use crate::pool::BufferPool;
 use firndb_base::sync::thread;
 use firndb_base::{Lsn, PageId};

@@ -1,7 +1,8 @@
 //! How the memory budget is divided.
 
 use crate::error::{BufferError, BufferErrorKind};
-use crate::frame::{Frame, FrameId};
+use crate::frame::FrameId;
+use crate::frame::state::Frame;
 use crate::page_table::PageTable;
 use crate::pool::BufferPool;
 use crate::recovery_lsns::RecoveryLsns;

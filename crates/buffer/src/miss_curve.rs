@@ -186,6 +186,7 @@ impl FollowedPages {
                 list.thin_out();
                 self.shift.store(list.shift, Relaxed);
             }
+            debug_assert!(list.dropped.len() <= FOLLOWED_MAX && list.times.len() <= TIMES);
         }
     }
 

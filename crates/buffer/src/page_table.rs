@@ -13,7 +13,8 @@
 //!
 //! Lock order: a shard lock is taken with page latches held, and nothing is waited for under it.
 
-use crate::frame::{FrameId, Frames, can_be_held};
+use crate::frame::state::can_be_held;
+use crate::frame::{FrameId, Frames};
 use crate::ranks;
 use firndb_base::PageId;
 use firndb_base::sync::atomic::{
@@ -110,6 +111,21 @@ impl ChainLock<'_> {
         })
     }
 
+    /// In debug builds, asserts what the module's head states of this chain.
+    fn check_in_debug(&self, frames: &Frames) {
+        if cfg!(debug_assertions) {
+            let bucket = self.table.bucket(self.page);
+            for (hops, (_, at)) in self.links(frames).enumerate() {
+                let page = frames.get(FrameId(at)).page();
+                assert!(hops < frames.made() as usize, "a chain has no circle");
+                assert!(
+                    page.is_some_and(|page| self.table.bucket(page) == bucket),
+                    "{page:?} is in its chain"
+                );
+            }
+        }
+    }
+
     /// The frame that holds the page. It may be being read or evicted, under its exclusive latch.
     pub(crate) fn find(&self, frames: &Frames) -> Option<FrameId> {
         self.links(frames).map(|(_, at)| FrameId(at)).find(|&id| frames.get(id).holds(self.page))
@@ -124,6 +140,7 @@ impl ChainLock<'_> {
         frame.next.store(bucket.load(Acquire), Release);
         frame.set_page(Some(self.page));
         bucket.store(id.0, Release);
+        self.check_in_debug(frames);
     }
 
     /// Removes the page from `id`, which holds it. The caller holds the frame's exclusive latch.
@@ -136,6 +153,7 @@ impl ChainLock<'_> {
             .expect("a frame that names a page is in that page's chain");
         link.store(frame.next.load(Acquire), Release);
         frame.set_page(None);
+        self.check_in_debug(frames);
         // The link of the removed frame stays as it is: a lookup that has reached it continues
         // along its chain.
     }
@@ -163,11 +181,13 @@ mod tests {
                 assert_eq!(table.find(&frames, page), model.get(&page).copied(), "seed {seed}");
                 match model.remove(&page) {
                     Some(id) => {
+                        let _hold = frames.try_exclusive(id).expect("one thread");
                         chain.remove(&frames, id);
                         free.push(id);
                     }
                     None => {
                         let Some(id) = free.pop() else { continue };
+                        let _hold = frames.try_exclusive(id).expect("one thread");
                         chain.insert(&frames, id);
                         model.insert(page, id);
                     }

@@ -4,6 +4,8 @@ use firndb_base::sync::Rank;
 
 /// Several are held in the order of the trees, which is theirs to keep.
 pub(crate) static LATCH: Rank = Rank::several(400, "a page latch").bars_devices();
+/// With the writing flags of its batch; no lock, but other threads wait for it.
+pub(crate) static STAGING: Rank = Rank::new(499, "a staging buffer");
 /// Held to take or return a buffer; a thread that waits for one may hold latches.
 pub(crate) static IDLE: Rank = Rank::new(500, "the idle staging buffers");
 /// Which frame holds a page.

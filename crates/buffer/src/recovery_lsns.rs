@@ -18,6 +18,7 @@
 //!    changes.
 
 use crate::frame::FrameId;
+use crate::frame::state::WritingFlag;
 use firndb_base::Lsn;
 use firndb_base::sync::atomic::{
     AtomicU64,
@@ -62,7 +63,7 @@ impl RecoveryLsns {
     }
 
     /// Raises a frame's recovery LSN to what invariant 3 allows. The caller holds the writing flag.
-    pub(crate) fn raise(&self, id: FrameId, bound: Lsn) {
+    pub(crate) fn raise(&self, id: FrameId, _held: &WritingFlag<'_>, bound: Lsn) {
         let before =
             self.get(id).expect("what is not clean has a recovery LSN until its writer takes it away");
         assert!(before <= bound, "a recovery LSN never goes back: {before} to {bound}");

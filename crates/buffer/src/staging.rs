@@ -5,7 +5,7 @@
 //! the end of a write, may hold latches without a deadlock. It waits for a device, though: the only
 //! exclusive latches it may hold are of frames that it fills or discards.
 
-use crate::frame::Frame;
+use crate::frame::state::Frame;
 use crate::ranks;
 use firndb_base::sync::{Condvar, Mutex, before_device};
 use firndb_device::AlignedBuf;

@@ -17,8 +17,11 @@
 
 use crate::change_set::ChangeSet;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
-use crate::frame::{FrameId, SharedHold, WritingFlag};
+use crate::frame::state::WritingFlag;
+use crate::frame::{FrameId, SharedHold};
 use crate::pool::BufferPool;
+use crate::ranks;
+use firndb_base::sync::RankHold;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 use firndb_tier::{Lifetime, PageWrite, TierError, TierErrorKind, Written};
@@ -53,6 +56,8 @@ struct Image<'a> {
 /// Images to be written together. Holds a staging buffer and the writing flags of its frames.
 pub(crate) struct Batch<'a> {
     pool: &'a BufferPool,
+    /// The thread never blocks on a latch from here on.
+    _held: RankHold,
     /// Present until the batch is dropped.
     buffer: Option<AlignedBuf>,
     images: Vec<Image<'a>>,
@@ -70,7 +75,14 @@ impl<'a> Batch<'a> {
     }
     fn with(pool: &'a BufferPool, buffer: AlignedBuf) -> Batch<'a> {
         // Made before the tier is asked, so that the buffer comes back even if the tier panics.
-        let mut batch = Batch { pool, buffer: Some(buffer), images: Vec::new(), pages_max: pool.batch_pages };
+        let held = ranks::STAGING.hold(buffer.as_ptr().addr());
+        let mut batch = Batch {
+            pool,
+            _held: held,
+            buffer: Some(buffer),
+            images: Vec::new(),
+            pages_max: pool.batch_pages,
+        };
         // The tier makes space for as many pages as it returns.
         batch.pages_max = pool.tier.make_batch_space().clamp(1, pool.batch_pages);
         batch.images.reserve_exact(batch.pages_max);
@@ -219,7 +231,7 @@ impl<'a> Batch<'a> {
             assert!(outcome == Written::Taken, "the tier declined a dirty page: {:?}", image.page);
             pool.counters.pages_written.add(1);
             frame.set_tier_version(image.version);
-            pool.recovery.raise(image.id, image.later_changes);
+            pool.recovery.raise(image.id, &image.writing, image.later_changes);
             if let Some(hold) = pool.frames.try_shared(image.id)
                 && !hold.frame().is_newer_than_tier()
             {

@@ -124,6 +124,9 @@ pub(super) struct State {
     pub end: Option<End>,
 }
 
+/// Steps for each of which debug builds check the invariants once.
+const CHECKED_ONE_IN: u64 = 64;
+
 impl State {
     pub fn new(options: SimOptions) -> State {
         assert!(options.cores > 0, "a machine has a core");
@@ -215,8 +218,34 @@ impl State {
         }
     }
 
+    /// Asserts the invariants that the module's head states. No thread has the turn just now.
+    fn check(&self) {
+        let with =
+            |status: fn(&Status) -> bool| self.threads.iter().filter(move |t| status(&t.status)).count();
+        assert_eq!(with(|status| matches!(status, Status::Running)), 0, "one thread has the turn at most");
+        let runnable = with(|status| matches!(status, Status::Runnable));
+        assert_eq!(runnable, self.runnable.len(), "what can run stands in line once");
+        for (number, thread) in self.threads.iter().enumerate() {
+            let is_blocked = matches!(thread.status, Status::Blocked(_));
+            let in_line = self.runnable.contains(&number);
+            assert_eq!(matches!(thread.status, Status::Runnable), in_line, "what can run stands in line");
+            assert!(is_blocked || thread.timer.is_none(), "only a thread that is blocked has a timer");
+            assert!(thread.timer.is_none_or(|timer| self.timers.get(&timer) == Some(&number)));
+            if let Status::Blocked(Wait::Queue(key, _)) = thread.status {
+                let queue = self.queues.get(&key);
+                let places = queue.map_or(0, |queue| queue.iter().filter(|(t, _)| *t == number).count());
+                assert_eq!(places, 1, "a thread that waits stands in its queue");
+            }
+        }
+        let timers = self.threads.iter().filter(|thread| thread.timer.is_some()).count();
+        assert_eq!(timers, self.timers.len(), "a thread has one timer at most");
+    }
+
     /// Removes the thread that runs next from `runnable`, moving the clock if no thread can run.
     pub fn choose(&mut self) -> Result<usize, Standstill> {
+        if cfg!(debug_assertions) && self.steps.is_multiple_of(CHECKED_ONE_IN) {
+            self.check();
+        }
         while self.runnable.is_empty() {
             let Some((&(at, _), _)) = self.timers.first_key_value() else {
                 return Err(Standstill::NothingRuns);

@@ -26,6 +26,31 @@ impl RawLatch {
     pub const fn ranked(rank: &'static Rank) -> RawLatch {
         RawLatch(RawRwLock::ranked(rank))
     }
+    /// The calling thread would wait for the latch if it had to, in one call or another: in builds
+    /// with debug assertions it panics if that is out of order, also where the latch is free.
+    #[inline]
+    #[track_caller]
+    pub fn before_waiting(&self) {
+        self.0.before_waiting();
+    }
+    /// In builds with debug assertions, panics if the calling thread has the latch.
+    #[inline]
+    #[track_caller]
+    pub fn assert_not_held(&self) {
+        self.0.assert_not_held();
+    }
+    /// Whether any thread holds it. For assertions.
+    #[inline]
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+    /// Whether any thread holds it exclusively. For assertions.
+    #[inline]
+    #[must_use]
+    pub fn is_locked_exclusive(&self) -> bool {
+        self.0.is_locked_exclusive()
+    }
     /// Blocks until shared.
     #[inline]
     #[track_caller]

@@ -111,6 +111,7 @@ unsafe impl lock_api::RawMutex for RawMutex {
     #[inline]
     #[track_caller]
     fn lock(&self) {
+        self.ranked.assert_not_held(self.address());
         self.ranked.ask(self.address());
         if !(sim::simulating() && self.lock_simulated()) {
             mem::forget(self.lock.lock());
@@ -168,6 +169,20 @@ impl RawRwLock {
     #[inline]
     pub(super) fn set_bars_devices(&self, bars_devices: bool) {
         self.ranked.set_bars_devices(self.address(), bars_devices);
+    }
+
+    /// See [`super::RawLatch::before_waiting`].
+    #[inline]
+    #[track_caller]
+    pub(super) fn before_waiting(&self) {
+        self.ranked.ask(self.address());
+    }
+
+    /// See [`super::RawLatch::assert_not_held`].
+    #[inline]
+    #[track_caller]
+    pub(super) fn assert_not_held(&self) {
+        self.ranked.assert_not_held(self.address());
     }
 
     fn attempt(&self, mode: Mode) -> bool {
@@ -234,6 +249,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     #[inline]
     #[track_caller]
     fn lock_shared(&self) {
+        self.ranked.assert_not_held(self.address());
         self.ranked.ask(self.address());
         if !(sim::simulating() && self.lock_simulated(Mode::Shared)) {
             self.lock.lock_shared();
@@ -268,6 +284,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     #[inline]
     #[track_caller]
     fn lock_exclusive(&self) {
+        self.ranked.assert_not_held(self.address());
         self.ranked.ask(self.address());
         if !(sim::simulating() && self.lock_simulated(Mode::Exclusive)) {
             self.lock.lock_exclusive();
@@ -302,6 +319,11 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     #[inline]
     fn is_locked(&self) -> bool {
         self.lock.is_locked()
+    }
+
+    #[inline]
+    fn is_locked_exclusive(&self) -> bool {
+        self.lock.is_locked_exclusive()
     }
 }
 

@@ -7,10 +7,13 @@
 //!
 //! * Checked in builds with debug assertions (tests, `cargo run`), on every thread, simulated or
 //!   not. In other builds a rank is nothing: no field, no code.
+//! * No thread asks for a lock that it has, not even to share it: a writer that waits keeps out
+//!   readers that come later.
 //! * A lock that is *tried* cannot wait, so it may come in any order; once held it counts.
 //! * Waiting on a condition variable is asking for its mutex again.
 //! * A lock without a rank is not checked. Those are leaves (no thread waits for anything under
 //!   them) or are held by tests.
+//! * What is no lock and has threads waiting for it may have a place in the order ([`Rank::hold`]).
 //!
 //! A rank may also say that no thread waits for a device while it holds such a lock exclusively
 //! ([`Rank::bars_devices`]): a page latch, or a lock that every transaction needs, held over a slow
@@ -81,6 +84,43 @@ impl Rank {
     }
 }
 
+/// Something that the calling thread has and other threads wait for, without a lock of its own: it
+/// has its place in the order all the same, until this is dropped.
+#[must_use = "dropping it ends the hold"]
+pub struct RankHold {
+    ranked: Ranked,
+    address: usize,
+    /// Of the thread that made it.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Rank {
+    /// The calling thread has what lies at `address`, which others know it by.
+    #[track_caller]
+    pub fn hold(&'static self, address: usize) -> RankHold {
+        let ranked = Ranked::of(self);
+        ranked.taken(address);
+        RankHold { ranked, address, _not_send: std::marker::PhantomData }
+    }
+}
+
+impl Rank {
+    /// In builds with debug assertions, panics if the calling thread has a lock of this rank or a
+    /// later one.
+    #[inline(always)]
+    #[track_caller]
+    pub fn assert_none_from(&'static self) {
+        #[cfg(debug_assertions)]
+        checking::assert_none_from(self);
+    }
+}
+
+impl Drop for RankHold {
+    fn drop(&mut self) {
+        self.ranked.given_back(self.address);
+    }
+}
+
 /// The calling thread is about to wait for a device, or may have to. In builds with debug
 /// assertions it panics if the thread has a lock that bars this; in other builds this is nothing.
 #[inline(always)]
@@ -134,6 +174,8 @@ mod nothing {
         #[inline(always)]
         pub fn ask(&self, _: usize) {}
         #[inline(always)]
+        pub fn assert_not_held(&self, _: usize) {}
+        #[inline(always)]
         pub fn taken(&self, _: usize) {}
         #[inline(always)]
         pub fn taken_shared(&self, _: usize) {}
@@ -182,6 +224,20 @@ mod checking {
         );
     }
 
+    #[track_caller]
+    pub(super) fn assert_none_from(rank: &'static Rank) {
+        let at = Location::caller();
+        let held = HELD.try_with(|held| {
+            let held = held.borrow();
+            held.iter().find(|held| held.rank.number >= rank.number).map(|held| (held.rank, held.since))
+        });
+        let Ok(Some((held, since))) = held else { return };
+        if std::thread::panicking() {
+            return;
+        }
+        panic!("at {at} a thread has had \"{}\" ({}) since {since}", held.name, held.number);
+    }
+
     /// What a lock carries.
     pub struct Ranked(Option<&'static Rank>);
 
@@ -216,6 +272,20 @@ mod checking {
                 "locks in the wrong order: \"{}\" ({}) is asked for at {at} by a thread that has had \"{}\" ({}) since {since}",
                 rank.name, rank.number, held.name, held.number
             );
+        }
+
+        /// The thread would wait for itself if it had the lock.
+        #[track_caller]
+        pub fn assert_not_held(&self, address: usize) {
+            let at = Location::caller();
+            let held = HELD.try_with(|held| {
+                held.borrow().iter().find(|held| held.address == address).map(|held| (held.rank, held.since))
+            });
+            let Ok(Some((rank, since))) = held else { return };
+            if std::thread::panicking() {
+                return;
+            }
+            panic!("\"{}\" is asked for at {at} by the thread that has had it since {since}", rank.name);
         }
 
         /// The thread has the lock.
@@ -268,126 +338,4 @@ mod checking {
 }
 
 #[cfg(all(test, debug_assertions))]
-mod tests {
-    use super::{DevicePermit, Rank, before_device};
-    use crate::sync::{Condvar, RawLatch, thread};
-    use std::time::Duration;
-
-    static OUTER: Rank = Rank::new(1, "outer");
-    static INNER: Rank = Rank::new(2, "inner");
-    static MANY: Rank = Rank::several(3, "many");
-
-    fn wrong(work: impl FnOnce() + Send + 'static) -> String {
-        // On a thread of its own: what a panic leaves held ends with it.
-        let ended = thread::spawn("wrong", work).expect("a thread").join();
-        let panic = ended.expect_err("the order is wrong");
-        panic.downcast_ref::<String>().expect("a sentence").clone()
-    }
-
-    #[test]
-    fn locks_in_their_order_are_had_again_and_again() {
-        let (outer, inner) = (OUTER.mutex(1), INNER.rwlock(2));
-        for _ in 0..3 {
-            let first = outer.lock();
-            assert_eq!(*first + *inner.read(), 3);
-            let second = inner.write();
-            // Released in any order.
-            drop(first);
-            drop(second);
-        }
-        let _inner = inner.read();
-        assert!(outer.try_lock().is_some(), "a thread that tries does not wait");
-    }
-
-    #[test]
-    fn a_wrong_order_is_reported_with_both_places() {
-        let report = wrong(|| {
-            let (outer, inner) = (OUTER.mutex(()), INNER.rwlock(()));
-            let _inner = inner.read();
-            let _outer = outer.lock();
-        });
-        assert!(
-            report.contains("\"outer\" (1) is asked for") && report.contains("had \"inner\" (2)"),
-            "{report}"
-        );
-        assert_eq!(report.matches("rank.rs").count(), 2, "{report}");
-    }
-
-    #[test]
-    fn two_of_a_rank_are_wrong_unless_said_otherwise() {
-        let report = wrong(|| {
-            let (one, two) = (OUTER.mutex(()), OUTER.mutex(()));
-            let _one = one.lock();
-            let _two = two.lock();
-        });
-        assert!(report.contains("wrong order"), "{report}");
-        let (one, two) = (MANY.mutex(()), MANY.mutex(()));
-        let _both = (one.lock(), two.lock());
-    }
-
-    #[test]
-    fn what_was_tried_counts_once_it_is_held() {
-        let report = wrong(|| {
-            let (outer, inner) = (OUTER.mutex(()), INNER.mutex(()));
-            let _inner = inner.try_lock().expect("it is free");
-            let _outer = outer.lock();
-        });
-        assert!(report.contains("wrong order"), "{report}");
-    }
-
-    #[test]
-    fn a_wait_asks_for_its_lock_again() {
-        let report = wrong(|| {
-            let (outer, inner) = (OUTER.mutex(()), INNER.mutex(()));
-            let mut outer = outer.lock();
-            let _inner = inner.lock();
-            Condvar::new().wait_for(&mut outer, Duration::from_millis(1));
-        });
-        assert!(report.contains("\"outer\" (1) is asked for"), "{report}");
-    }
-
-    static BARRING: Rank = Rank::several(4, "barring").bars_devices();
-
-    #[test]
-    fn a_lock_that_bars_devices_is_reported_unless_it_is_shared_or_permitted() {
-        let (mutex, latch) = (BARRING.mutex(()), RawLatch::ranked(&BARRING));
-        before_device();
-        latch.lock_exclusive();
-        latch.allow_devices();
-        before_device();
-        latch.bar_devices();
-        {
-            let _permit = DevicePermit::granted();
-            before_device();
-        }
-        // SAFETY: held exclusively here, then shared, and released once.
-        unsafe { latch.downgrade() };
-        before_device();
-        // SAFETY: as above.
-        unsafe { latch.unlock_shared() };
-        drop(mutex.lock());
-        before_device();
-        let report = wrong(move || {
-            let _held = mutex.lock();
-            before_device();
-        });
-        assert!(report.contains("has had \"barring\" (4) exclusively since"), "{report}");
-        let report = wrong(move || {
-            latch.lock_exclusive();
-            latch.allow_devices();
-            latch.bar_devices();
-            before_device();
-        });
-        assert_eq!(report.matches("rank.rs").count(), 2, "{report}");
-    }
-
-    #[test]
-    fn ranks_are_not_asked_of_others() {
-        let plain = crate::sync::Mutex::new(());
-        let inner = INNER.mutex(());
-        let _inner = inner.lock();
-        let first = plain.lock();
-        assert!(plain.try_lock().is_none());
-        drop(first);
-    }
-}
+mod tests;

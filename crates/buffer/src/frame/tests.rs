@@ -10,7 +10,7 @@ fn holds_of_many_threads_never_see_half_a_change() {
     const ROUNDS: usize = 40;
     let (frames, page) = (Frames::all(2, 64), PageId(7));
     let id = FrameId(1);
-    frames.get(id).set_page(Some(page));
+    frames.try_exclusive(id).expect("free").frame().set_page(Some(page));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
