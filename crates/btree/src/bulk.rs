@@ -5,7 +5,7 @@
 //! after every group, a crash or error leaves what was loaded so far and no page astray, and every
 //! entry is logged once.
 
-use crate::descent::{Located, Target};
+use crate::descent::{Located, Target, child_at};
 use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
@@ -164,7 +164,7 @@ impl Tree {
             }
             Located::Child(parent, index) => {
                 let node = self.node(parent.page(), &parent, Some(1))?;
-                let last = node.child(index).map_err(|error| TreeError::damaged(parent.page(), error))?;
+                let last = child_at(parent.page(), &node, index)?;
                 if node.free() < SLOT_LEN + separator.len() + 8 {
                     return Ok(false);
                 }

@@ -116,6 +116,10 @@ impl Walk<'_> {
                 return Ok(expected.high);
             }
             match child_of(&node, key, &expected) {
+                Ok((child, below)) if child == page => {
+                    self.report.fault(format!("{page:?}: a node that is its own child"));
+                    return Ok(below.high);
+                }
                 Ok((child, below)) => (page, expected) = (child, below),
                 Err(error) => {
                     self.report.fault(format!("{page:?}: {}", error.what));

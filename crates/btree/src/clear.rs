@@ -181,6 +181,9 @@ impl Tree {
             if let Some(page) = free.iter().find(|page| is_on(&path, **page)) {
                 return Err(TreeError::damaged(*page, OWN_DESCENDANT).into());
             }
+            if let Some(page) = (1..free.len()).find(|&at| free[..at].contains(&free[at])) {
+                return Err(TreeError::damaged(free[page], TWICE).into());
+            }
             self.free_pages(&mut group, free)?;
         }
         if let Rightmost::Leaves { keep: Some((keep, high)), .. } = &rightmost {
@@ -318,6 +321,9 @@ const LEVEL_SKIPPED: firndb_base::codec::Malformed =
 
 const OWN_DESCENDANT: firndb_base::codec::Malformed =
     firndb_base::codec::Malformed { what: "a node that is named by one of its descendants" };
+
+const TWICE: firndb_base::codec::Malformed =
+    firndb_base::codec::Malformed { what: "one child in two places" };
 
 /// Whether the page is latched already: asking for it again would be a deadlock.
 fn is_on(path: &[ExclusiveGuard<'_>], page: PageId) -> bool {

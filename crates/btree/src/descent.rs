@@ -40,11 +40,22 @@ impl Target<'_> {
     pub(crate) fn index_in(self, page: PageId, node: &Node<'_>) -> Result<usize, TreeError> {
         self.index(node).map_err(|error| TreeError::damaged(page, error))
     }
-    /// The child to go to from the node in `page`.
+    /// The child to go to from the node in `page`, which is latched.
     #[inline]
     pub(crate) fn child(self, page: PageId, node: &Node<'_>) -> Result<PageId, TreeError> {
-        self.index(node).and_then(|index| node.child(index)).map_err(|error| TreeError::damaged(page, error))
+        child_at(page, node, self.index_in(page, node)?)
     }
+}
+
+/// Child `index` of the node in `page`, which is latched: never that page itself, whose latch the
+/// thread would wait for.
+#[inline]
+pub(crate) fn child_at(page: PageId, node: &Node<'_>, index: usize) -> Result<PageId, TreeError> {
+    let child = node.child(index).and_then(|child| match child == page {
+        true => Err(Malformed { what: "a node that is its own child" }),
+        false => Ok(child),
+    });
+    child.map_err(|error| TreeError::damaged(page, error))
 }
 
 /// A node of a wanted level, latched exclusively together with its parent.

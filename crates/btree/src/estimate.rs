@@ -1,6 +1,6 @@
 //! About how many entries lie between two keys.
 
-use crate::descent::Target;
+use crate::descent::{Target, child_at};
 use crate::error::TreeError;
 use crate::node::Node;
 use crate::tree::Tree;
@@ -66,7 +66,7 @@ impl Tree {
             let index = choose(path.len(), guard.page(), &node)?;
             path.push(Step { index: index as u64, children: node.count() as u64 + 1 });
             expected = Some(node.level() - 1);
-            let child = node.child(index).map_err(damaged)?;
+            let child = child_at(guard.page(), &node, index)?;
             let next = pool.shared(child)?;
             guard = next;
         }

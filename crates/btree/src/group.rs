@@ -126,6 +126,7 @@ impl<'p> Group<'p> {
             self.abandon();
             return Err(error.into());
         }
+        self.check_in_debug();
         let edits = std::mem::take(&mut self.edits);
         let mut announced: Vec<Announced<'p>> = Vec::with_capacity(edits.len());
         let mut images = Vec::with_capacity(edits.len());
@@ -149,6 +150,26 @@ impl<'p> Group<'p> {
                 }
                 Err(stop)
             }
+        }
+    }
+
+    /// In debug builds, asserts that each page is changed once, and freed once.
+    fn check_in_debug(&self) {
+        if cfg!(debug_assertions) {
+            let mut changed: Vec<PageId> = self.edits.iter().map(|edit| edit.guard.page()).collect();
+            let mut freed = self.freed.clone();
+            for pages in [&mut changed, &mut freed] {
+                pages.sort_unstable();
+                assert!(
+                    pages.windows(2).all(|pair| pair[0] < pair[1]),
+                    "a page is in a group once: {pages:?}"
+                );
+            }
+            let fresh = self.edits.iter().filter(|edit| edit.fresh);
+            assert!(
+                fresh.into_iter().all(|edit| edit.guard.version() == Lsn::ZERO),
+                "a new page has no version"
+            );
         }
     }
 

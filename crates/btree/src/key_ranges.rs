@@ -25,6 +25,9 @@ enum End {
 /// allocations.
 const ENTRY: usize = 96;
 
+/// Sets of at most this many bytes are checked by debug builds after each change.
+const CHECKED_BYTES: usize = 64 * ENTRY;
+
 type Ranges = BTreeMap<Box<[u8]>, End>;
 
 /// One range: from the first key up to the second, both included; `None`: to the end of the tree.
@@ -141,6 +144,7 @@ impl KeyRanges {
         if self.bytes > self.limit {
             self.coarsen();
         }
+        self.check_in_debug();
     }
 
     /// Adds all that another set covers.
@@ -157,6 +161,7 @@ impl KeyRanges {
         if copy.bytes > limit {
             copy.coarsen();
         }
+        copy.check_in_debug();
         copy
     }
 
@@ -185,6 +190,7 @@ impl KeyRanges {
         if ranges.is_empty() {
             entry.remove();
         }
+        self.check_in_debug();
     }
 
     /// Removes the range that begins with `key`, if one does.
@@ -254,6 +260,32 @@ impl KeyRanges {
                 *ranges = Ranges::from([(Box::default(), End::Open)]);
             }
             self.count();
+        }
+    }
+
+    /// Whether it has at most its limit, or one range for each tree. Always, after each call.
+    #[must_use]
+    pub fn is_within_limit(&self) -> bool {
+        self.bytes <= self.limit || self.trees.values().all(|ranges| ranges.len() == 1)
+    }
+
+    /// In debug builds, asserts what the struct states, of a set that is small.
+    fn check_in_debug(&self) {
+        if cfg!(debug_assertions) && self.bytes <= CHECKED_BYTES {
+            let counted: usize = self.trees.values().flatten().map(|(low, end)| len(low, end)).sum();
+            assert_eq!(self.bytes, counted, "bytes are counted");
+            for ranges in self.trees.values() {
+                assert!(!ranges.is_empty(), "no tree is without a range");
+                assert!(
+                    ranges.iter().all(|(low, end)| reaches(last(low, end), low)),
+                    "ranges end behind their begin"
+                );
+                let following = ranges.iter().zip(ranges.keys().skip(1));
+                for ((low, end), next) in following {
+                    assert!(!reaches(last(low, end), next), "ranges are disjoint");
+                }
+            }
+            assert!(self.is_within_limit(), "{} bytes of {}", self.bytes, self.limit);
         }
     }
 

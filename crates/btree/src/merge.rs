@@ -5,7 +5,7 @@
 //! is noted (`unmerged.rs`), since no other removal may ever come. As with splits, each is an
 //! atomic group of its own.
 
-use crate::descent::{Located, Target};
+use crate::descent::{Located, Target, child_at};
 use crate::error::TreeError;
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
@@ -110,7 +110,7 @@ impl Tree {
         };
         let node = self.node(parent.page(), &parent, Some(level + 1))?;
         let index = Target::Key(key).index_in(parent.page(), &node)?;
-        let child = |index| node.child(index).map_err(|error| TreeError::damaged(parent.page(), error));
+        let child = |index| child_at(parent.page(), &node, index);
         for index in [index, index.wrapping_sub(1)] {
             if index >= node.count() {
                 continue;
@@ -177,7 +177,7 @@ impl Tree {
         level: u8,
     ) -> Result<Option<(ExclusiveGuard<'p>, ExclusiveGuard<'p>, usize)>, Stop> {
         let node = self.node(parent.page(), parent, Some(level + 1))?;
-        let child = |index| node.child(index).map_err(|error| TreeError::damaged(parent.page(), error));
+        let child = |index| child_at(parent.page(), &node, index);
         let (left_page, right_page) = (child(index)?, child(index + 1)?);
         if left_page == right_page {
             let error = Malformed { what: "one child in two places" };
@@ -234,7 +234,7 @@ impl Tree {
         if node.is_leaf() || node.count() > 0 {
             return Ok(Merge::Tried(Tried::AtRoot));
         }
-        let child_page = node.child(0).map_err(|error| TreeError::damaged(root.page(), error))?;
+        let child_page = child_at(root.page(), &node, 0)?;
         let level = node.level() - 1;
         let child = stock.latch(child_page)?;
         let child_node = self.node(child_page, &child, Some(level))?;

@@ -25,6 +25,9 @@ pub struct PageChange<'a> {
     encoded: &'a [u8],
 }
 
+/// Changes of entries after each of which debug builds walk the node's invariants once.
+const CHECKED_ONE_IN: u64 = 8;
+
 impl<'a> PageChange<'a> {
     /// Decodes a record of one of the tree's kinds.
     pub fn decode(record: Record<'a>) -> Result<PageChange<'a>, Malformed> {
@@ -53,7 +56,16 @@ impl<'a> PageChange<'a> {
     /// Performs the change on the page's bytes. Checks all that it uses; an error leaves the page
     /// undefined.
     pub fn apply(&self, page: &mut [u8]) -> Result<Changed, Malformed> {
-        self.op.apply(page)
+        let is_checked = cfg!(debug_assertions)
+            && !self.frees()
+            && (self.op.rewrites() || self.previous.0.is_multiple_of(CHECKED_ONE_IN));
+        let was_sound = is_checked && (self.overwrites() || check_page(page).is_ok());
+        let changed = self.op.apply(page)?;
+        if was_sound {
+            let sound = check_page(page);
+            assert!(sound.is_ok(), "{:?} is a node no more: {sound:?}", self.page);
+        }
+        Ok(changed)
     }
 
     /// Whether [`PageChange::apply`] would succeed, without changing the page. At run time this is

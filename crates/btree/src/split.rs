@@ -5,7 +5,7 @@
 //! the separator, both are released and the parent is split first: each step leaves a whole tree
 //! behind, and none holds the path from the root exclusively.
 
-use crate::descent::{Located, Target};
+use crate::descent::{Located, Target, child_at};
 use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
 use crate::node::pack::EntryList;
@@ -58,7 +58,7 @@ impl Tree {
             Located::Child(parent, index) => (parent, index),
         };
         let parent_node = self.node(parent.page(), &parent, Some(level + 1))?;
-        let child = parent_node.child(index).map_err(|error| TreeError::damaged(parent.page(), error))?;
+        let child = child_at(parent.page(), &parent_node, index)?;
         let guard = stock.latch(child)?;
         let node = self.node(child, &guard, Some(level))?;
         if node.free() >= need {

@@ -100,6 +100,7 @@ impl<'p> Stock<'p> {
     fn fetch(&mut self, lack: Lack) -> Result<(), TreeError> {
         match lack {
             Lack::NewPages(count) => {
+                debug_assert!(self.new.len() < count, "an attempt that stops lacks something");
                 while self.new.len() < count {
                     self.reserve()?;
                 }

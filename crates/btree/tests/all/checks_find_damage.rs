@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use firndb_base::PageId;
-use firndb_btree::Tree;
+use firndb_btree::{Change, Tree, TreeError, TreeErrorKind};
 use firndb_buffer::Changed;
 use firndb_log::{Kind, Record};
 
@@ -77,6 +77,37 @@ fn in_pointers_to_other_nodes_and_to_nowhere() {
                 // What does not hang on the broken pointer is walked all the same.
                 assert!(report.entries > 2800, "{}", report.entries);
                 assert!(get(&tree, b"00002999").is_some());
+            },
+        );
+    }
+    tree.check().unwrap().into_result().unwrap();
+}
+
+#[test]
+fn a_node_that_is_its_own_child_is_damage_to_every_call_and_none_waits_for_its_own_latch() {
+    let tree = three_levels();
+    let first_child =
+        |page: PageId| u64::from_le_bytes(tree.pool().shared(page).unwrap()[24..32].try_into().unwrap());
+    let inner = PageId(first_child(tree.root()));
+    for page in [tree.root(), inner] {
+        with_broken(
+            &tree,
+            page,
+            |bytes| bytes[24..32].copy_from_slice(&page.0.to_le_bytes()),
+            || {
+                let key = b"00000000".as_slice();
+                let damaged = |outcome: Result<(), TreeError>| {
+                    assert_eq!(outcome.expect_err("it is damaged").kind, TreeErrorKind::Damaged);
+                };
+                let changed = tree.modify(key, CLASS, |_, change, _| {
+                    *change = Change::Remove;
+                    Ok::<_, TreeError>(())
+                });
+                damaged(changed.map(drop));
+                damaged(tree.merge_small(key, CLASS));
+                damaged(tree.sweep_leaf(key, CLASS, |_, _| true).map(drop));
+                damaged(tree.estimate(None, Some(key)).map(drop));
+                assert!(!tree.check().unwrap().damage.is_empty());
             },
         );
     }

@@ -169,6 +169,23 @@ fn a_pointer_to_a_page_that_is_not_allocated_is_forgotten() {
 }
 
 #[test]
+fn a_leaf_that_its_parent_names_twice_is_freed_once() {
+    let rig = Rig::new();
+    let tier = rig.tier.clone();
+    let inner = rig.at_level(1)[0];
+    // The value of its first slot, a pointer, becomes the first child's.
+    rig.change(inner, |bytes| {
+        let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let slot = 32 + half(8) + half(10);
+        let pointer = half(slot) + half(slot + 2);
+        bytes.copy_within(FIRST_CHILD_AT, pointer);
+    });
+    let lost = rig.clear();
+    assert!(!lost.is_empty(), "the leaf that is named by no node any more");
+    assert_eq!(pages(&tier), 1);
+}
+
+#[test]
 fn a_root_that_cannot_be_read_comes_back_alone() {
     let rig = Rig::new();
     let tier = rig.tier.clone();
