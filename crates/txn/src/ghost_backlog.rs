@@ -170,6 +170,7 @@ impl Backlog {
     /// `incoming` first and the work then sees everything.
     pub(crate) fn gather(&self, work: &mut Work, undo: TreeId) {
         let incoming = std::mem::take(&mut *self.incoming.lock());
+        debug_assert!(incoming.lists.iter().map(GhostList::bytes).sum::<usize>() <= incoming.bytes);
         for list in &incoming.lists {
             list.add_to(&mut work.open);
         }
@@ -186,6 +187,7 @@ impl Backlog {
                 }
             }
         }
+        debug_assert!(work.sets().iter().all(|set| set.is_within_limit()), "the backlog's memory is bounded");
     }
 
     /// Forgets a tree that was dropped, or is about to be.

@@ -260,6 +260,8 @@ impl TxnManager {
     /// `versions.rs`). For tests and simulations; the caller holds no latch and no lock.
     pub fn check(&self) {
         self.locks.check();
+        self.registry.lock().check();
+        self.prepared.lock().check();
         for shard in &self.shards {
             let states: Vec<Arc<TxnState>> = shard.lock().values().cloned().collect();
             states.iter().for_each(|state| state.versions.lock().check());

@@ -105,9 +105,13 @@ impl TxnManager {
         let record = Record { kind: Kind::PREPARE, body };
         let appended =
             self.append_registered(LogClass::Rollback, record, |_, _| state.set_status(Status::Prepared));
-        appended.inspect_err(|_| {
-            self.log.decisions().fetch_sub(1, Ordering::SeqCst);
-        })
+        appended.inspect_err(|_| self.release_decision())
+    }
+
+    /// The space set aside for one decision is needed no more.
+    fn release_decision(&self) {
+        let before = self.log.decisions().fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "space was set aside for each decision");
     }
 
     /// Commits a prepared transaction, from any thread. Never refused for lack of space in the log.
@@ -120,7 +124,7 @@ impl TxnManager {
             let mut list = self.prepared.lock();
             let prepared = list.get_mut(gid).ok_or_else(|| not_prepared(gid))?;
             lsn = self.order(&prepared.state, &mut prepared.held, LogClass::Decision)?;
-            self.log.decisions().fetch_sub(1, Ordering::SeqCst);
+            self.release_decision();
             list.remove(gid);
             Ok(())
         })?;
@@ -147,7 +151,7 @@ impl TxnManager {
                 registry.note_rollback(end);
                 state.set_status(Status::Active);
             })?;
-            self.log.decisions().fetch_sub(1, Ordering::SeqCst);
+            self.release_decision();
             decided = list.remove(gid).map(|prepared| (prepared, lsn));
             Ok(())
         })?;

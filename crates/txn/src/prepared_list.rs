@@ -2,7 +2,7 @@
 
 use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::HeldLocks;
-use crate::state::TxnState;
+use crate::state::{Status, TxnState};
 use firndb_base::codec::Writer;
 use firndb_base::sync::Arc;
 use firndb_base::{TreeId, TxnId};
@@ -45,6 +45,18 @@ impl PreparedList {
         self.bytes += prepared.bytes;
         let before = self.by_gid.insert(gid, prepared);
         assert!(before.is_none(), "a global id is taken once");
+        if cfg!(debug_assertions) {
+            self.check();
+        }
+    }
+
+    /// Asserts that all that is listed is prepared, and that its bytes are counted.
+    pub fn check(&self) {
+        assert_eq!(self.bytes, self.by_gid.values().map(|prepared| prepared.bytes).sum::<u64>());
+        for prepared in self.by_gid.values() {
+            assert_eq!(prepared.state.status(), Status::Prepared, "{} is listed", prepared.state.id);
+            assert!(prepared.keys.is_sorted());
+        }
     }
     pub fn get(&self, gid: &[u8]) -> Option<&Prepared> {
         self.by_gid.get(gid)

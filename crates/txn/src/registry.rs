@@ -57,6 +57,11 @@ pub(crate) struct Registry {
     spilled: VecDeque<Spilled>,
 }
 
+/// In debug builds, the end of one transaction in this many checks the registry.
+const CHECKED_ONE_IN: u64 = 16;
+/// Transactions that are kept of which a check looks at this many.
+const CHECKED_MAX: usize = 64;
+
 impl Registry {
     pub fn new(next: TxnId) -> Registry {
         Registry {
@@ -96,6 +101,7 @@ impl Registry {
             sequence: self.sequence,
             seen_lsn: self.last_decision,
         };
+        debug_assert!(snapshot.active.last().is_none_or(|&last| last < snapshot.next));
         let first = InUse { count: 0, low: snapshot.low(), next: snapshot.next };
         let in_use = self.snapshots.entry(self.sequence).or_insert(first);
         in_use.count += 1;
@@ -117,15 +123,51 @@ impl Registry {
         assert!(removed.is_some(), "a transaction ends once");
         state.set_status(status);
         if let Some(end) = commit_end {
+            debug_assert!(self.last_decision <= end, "what is visible first is first in the log");
             self.sequence += 1;
-            self.last_decision = self.last_decision.max(end);
+            self.last_decision = end;
             self.ended.push_back(Ended { sequence: self.sequence, state: state.clone() });
+        }
+        if cfg!(debug_assertions) && state.id.0.is_multiple_of(CHECKED_ONE_IN) {
+            self.check();
+        }
+    }
+
+    /// Asserts what the struct's fields state.
+    pub fn check(&self) {
+        for (id, state) in &self.active {
+            assert!(*id < self.next && !state.has_ended(), "{id} runs: {:?}", state.status());
+        }
+        let first = self.ended.front().map(|ended| ended.sequence);
+        for (ended, expected) in self.ended.iter().zip(first.unwrap_or(0)..).take(CHECKED_MAX) {
+            assert_eq!(ended.sequence, expected, "there are no gaps");
+            assert_eq!(ended.state.status(), Status::Committed, "what is kept has committed");
+        }
+        assert!(
+            self.ended.back().is_none_or(|last| last.sequence == self.sequence),
+            "the newest is the last"
+        );
+        assert!(self.settled <= self.sequence);
+        let mut last = 0;
+        for run in &self.spilled {
+            assert!(
+                last < run.upto && run.ids.0 <= run.ids.1 && run.ids.1 < self.next,
+                "{run:?} after {last}"
+            );
+            last = run.upto;
+        }
+        assert!(first.is_none_or(|first| last < first), "what is spilled out came before what is kept");
+        assert!(self.spilled.len() <= RUNS_MAX);
+        for (sequence, in_use) in &self.snapshots {
+            assert!(in_use.count > 0 && *sequence <= self.sequence);
+            assert!(in_use.low <= in_use.next && in_use.next <= self.next, "{in_use:?} of {:?}", self.next);
         }
     }
 
     /// Notes the end of the decision to roll a prepared transaction back.
     pub fn note_rollback(&mut self, end: Lsn) {
-        self.last_decision = self.last_decision.max(end);
+        debug_assert!(self.last_decision <= end, "decisions are noted in the order of the log");
+        self.last_decision = end;
     }
 
     /// How many commits there have been.
@@ -167,6 +209,7 @@ impl Registry {
             // The two oldest runs are joined.
             let first = self.spilled.pop_front().expect("there are many");
             let second = &mut self.spilled[0];
+            debug_assert!(first.upto < second.upto, "runs are in the order of their commits");
             second.ids = (second.ids.0.min(first.ids.0), second.ids.1.max(first.ids.1));
         }
         true

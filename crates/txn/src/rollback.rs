@@ -180,6 +180,7 @@ impl TxnManager {
                 self.with_log_space_within(limit, || self.remove_spilled(state.id, LogClass::Rollback)),
             )?;
         }
+        debug_assert!(state.versions.lock().oldest_lsn().is_none(), "an abort follows the undoing of all");
         let mut body = Vec::new();
         body.put_varint(state.id.0);
         self.with_log_space_within(limit, || {

@@ -59,6 +59,7 @@ impl TxnState {
         }
     }
     pub fn set_status(&self, status: Status) {
+        debug_assert!(!self.has_ended(), "{} has ended, and is to be {status:?}", self.id);
         self.status.store(status as u8, Ordering::SeqCst);
     }
     /// Notes that it has released locks. Then [`crate::waits::WaitGraph::ended`] is called.

@@ -72,6 +72,9 @@ impl WaitLimit {
     }
 }
 
+/// Waiters at most for which debug builds check the graph after each change.
+const CHECKED_MAX: usize = 16;
+
 /// The waits, by waiter and by what is waited for.
 #[derive(Debug, Default)]
 struct Waiters {
@@ -92,6 +95,27 @@ impl Waiters {
         }
         let previous = self.by_waiter.insert(me, distinct);
         assert!(previous.is_none(), "a transaction waits for one thing at a time");
+        self.check_in_debug();
+    }
+
+    /// In debug builds, asserts that each edge stands in both maps, and that there is no circle.
+    fn check_in_debug(&self) {
+        if cfg!(debug_assertions) && self.by_waiter.len() <= CHECKED_MAX {
+            for (waiter, blockers) in &self.by_waiter {
+                assert!(circle(&self.by_waiter, *waiter, blockers).is_none(), "{waiter} waits for itself");
+                for blocker in blockers {
+                    let waiting = self.by_blocker.get(blocker).into_iter().flatten();
+                    assert_eq!(
+                        waiting.filter(|(of, _)| of == waiter).count(),
+                        1,
+                        "an edge stands in both maps"
+                    );
+                }
+            }
+            let by_waiter: usize = self.by_waiter.values().map(Vec::len).sum();
+            let by_blocker: usize = self.by_blocker.values().map(Vec::len).sum();
+            assert_eq!(by_waiter, by_blocker, "an edge stands in both maps");
+        }
     }
 
     fn leave(&mut self, me: TxnId) {
@@ -102,6 +126,7 @@ impl Waiters {
                 self.by_blocker.remove(&blocker);
             }
         }
+        self.check_in_debug();
     }
 }
 
@@ -139,6 +164,8 @@ impl WaitGraph {
         has_ended: impl Fn(TxnId) -> bool,
         limit: &WaitLimit,
     ) -> Result<(), TxnError> {
+        // What it waits for may need the latches and locks that it has.
+        ranks::PREPARED.assert_none_from();
         let cell = Arc::new(WaitCell::default());
         // The count is raised before the blockers are checked, and a blocker's end is marked before
         // the count is read: one of the two sides sees the other.
@@ -202,6 +229,7 @@ impl WaitGraph {
     /// Wakes the waiters of `txn`, which has just ended or released locks, in the order in which
     /// they came. Called with no lock held but that on the list of prepared transactions.
     pub fn ended(&self, txn: TxnId) {
+        ranks::MOVING.assert_none_from();
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
