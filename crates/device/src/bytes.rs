@@ -40,6 +40,18 @@ impl SharedBytes {
         }
         self.chunks.resize(chunks, None);
         self.len = len;
+        self.check_in_debug();
+    }
+
+    /// In debug builds, asserts the invariant that the module's head states.
+    fn check_in_debug(&self) {
+        if cfg!(debug_assertions) {
+            assert_eq!(self.chunks.len() as u64, self.len.div_ceil(CHUNK_BYTES as u64));
+            let past = (self.len % CHUNK_BYTES as u64) as usize;
+            if let (Some(Some(last)), true) = (self.chunks.last(), past > 0) {
+                assert!(last[past..].iter().all(|byte| *byte == 0), "growing shows zeros");
+            }
+        }
     }
 
     /// Fills `buf` from `offset` on; the range must lie inside.

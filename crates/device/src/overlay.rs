@@ -37,6 +37,9 @@ const CHUNK_BYTES: usize = 4096;
 /// As many as a chunk's mask has bits.
 const BLOCKS_MAX: usize = 8;
 
+/// Chunks at most that debug builds check after each change.
+const CHECKED_MAX: usize = 16;
+
 #[derive(Debug)]
 struct Kept {
     len: u64,
@@ -131,6 +134,16 @@ impl Overlay {
 }
 
 impl Kept {
+    /// In debug builds, asserts that nothing is kept or shown past the end, and no empty chunk.
+    fn check_in_debug(&self, chunk_bytes: usize) {
+        if cfg!(debug_assertions) {
+            assert!(self.shown <= self.len, "the base is shown up to {} of {}", self.shown, self.len);
+            let last = self.chunks.last_key_value().map(|(number, _)| number * chunk_bytes as u64);
+            assert!(last.is_none_or(|begin| begin < self.len), "a chunk at {last:?} of {}", self.len);
+            assert!(self.chunks.values().take(CHECKED_MAX).all(|chunk| chunk.blocks != 0));
+        }
+    }
+
     /// Forgets what is kept of the range, of which `mask` gives the blocks in a chunk.
     fn forget(&mut self, pieces: impl Iterator<Item = (u64, u8)>, space: &OverlaySpace, chunk_bytes: usize) {
         for (number, mask) in pieces {
@@ -191,6 +204,7 @@ impl Device for Overlay {
                 }
             }
         }
+        kept.check_in_debug(self.chunk_bytes);
         Ok(())
     }
 
@@ -246,6 +260,7 @@ impl Device for Overlay {
         if !len.is_multiple_of(bytes) {
             kept.forget([cut].into_iter(), &self.space, self.chunk_bytes);
         }
+        kept.check_in_debug(self.chunk_bytes);
         Ok(())
     }
 
@@ -265,6 +280,7 @@ impl Device for Overlay {
             (chunk, self.mask(&(from as usize..to as usize)))
         });
         kept.forget(masks, &self.space, self.chunk_bytes);
+        kept.check_in_debug(self.chunk_bytes);
         Ok(())
     }
 }

@@ -114,7 +114,12 @@ impl RingPool {
         let batch = Batch { ring: &mut ring, in_flight: 0 };
         // SAFETY: passed on to the caller; `run` returns when nothing is in flight.
         match unsafe { batch.run(fd, transfers) } {
-            RingState::Usable => self.idle.lock().push(ring),
+            RingState::Usable => {
+                debug_assert!(ring.submission().is_empty(), "nothing is queued in an idle ring");
+                let mut idle = self.idle.lock();
+                idle.push(ring);
+                debug_assert!(idle.len() <= self.made.load(Ordering::Relaxed).min(RINGS_MAX));
+            }
             RingState::Broken => {
                 drop(ring);
                 self.made.fetch_sub(1, Ordering::Relaxed);

@@ -76,7 +76,9 @@ impl Geometry {
                 "{name}: {device_len} bytes are too few for a log device, which needs at least {least}"
             )));
         }
-        Ok((geometry, split.then(|| geometry.area(area_sections))))
+        let area = split.then(|| geometry.area(area_sections));
+        debug_assert!(area.is_none_or(|area| area.is_sound(device_len, AREA_SECTIONS_MIN)), "{area:?}");
+        Ok((geometry, area))
     }
 
     /// The ring of `sections` sections behind this one.

@@ -19,9 +19,13 @@ impl Redundancy {
     /// From steps of an LSN and a number of copies; `None` if they break the invariants.
     #[must_use]
     pub fn from_steps(steps: Vec<(Lsn, u8)>) -> Option<Redundancy> {
-        let sound = steps.iter().all(|&(_, copies)| copies > 0)
-            && steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1);
-        sound.then_some(Redundancy { steps })
+        let all = Redundancy { steps };
+        all.is_sound().then_some(all)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.steps.iter().all(|&(_, copies)| copies > 0)
+            && self.steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1)
     }
 
     /// `copies` copies of all log from `lsn` on.
@@ -68,6 +72,7 @@ impl Redundancy {
         if self.steps.last().map_or(1, |&(_, before)| before) != copies {
             self.steps.push((lsn, copies));
         }
+        debug_assert!(self.is_sound(), "{self:?}");
     }
 
     /// Sets one copy before `lsn`.
@@ -90,11 +95,13 @@ impl Redundancy {
     pub fn prune(&mut self, lsn: Lsn) {
         let kept = self.steps.iter().rposition(|&(from, _)| from <= lsn).unwrap_or(0);
         self.steps.drain(..kept);
+        debug_assert!(self.is_sound(), "{self:?}");
     }
 
     fn tidy(&mut self) {
         let mut before = 1;
         self.steps.retain(|&(_, copies)| std::mem::replace(&mut before, copies) != copies);
+        debug_assert!(self.is_sound(), "{self:?}");
     }
 }
 

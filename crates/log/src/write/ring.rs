@@ -18,6 +18,7 @@ impl Ring {
 
     /// Copies `data` to `lsn`. The caller ensures that the bytes it replaces are not needed.
     pub fn put(&mut self, lsn: Lsn, data: &[u8]) {
+        debug_assert!(data.len() <= self.capacity(), "the ring holds what is put into it");
         let at = (lsn.0 % self.bytes.len() as u64) as usize;
         let head = data.len().min(self.bytes.len() - at);
         self.bytes[at..at + head].copy_from_slice(&data[..head]);

@@ -51,6 +51,15 @@ impl Store {
         (state.space.groups() - state.totals().unbacked_groups) * self.geometry.places_per_group
     }
 
+    /// Every page that is allocated or reserved can be written.
+    pub(crate) fn debug_assert_backed(&self, state: &mut State) {
+        if cfg!(debug_assertions) {
+            let needed = state.totals().pages + state.space.reserved();
+            let backed = self.backed_places(state);
+            assert!(needed <= backed, "{needed} pages and {backed} places with space");
+        }
+    }
+
     pub(crate) fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
         before_device();
         self.poison.check()?;
@@ -169,6 +178,7 @@ impl Store {
                 pages: change.free.to_vec(),
                 places: freed.iter().filter_map(|(_, place)| *place).collect(),
             });
+            self.debug_assert_backed(&mut state);
         }
         ids.iter().for_each(|id| state.cache.unpin(*id));
         Ok(appended?)

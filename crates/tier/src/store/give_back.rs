@@ -56,6 +56,7 @@ impl Store {
                     }
                     state.cache.forget(pages());
                     state.space.remove_last_group();
+                    self.debug_assert_backed(&mut state);
                 }
                 let end = self.geometry.group_offset(last).expect("smaller than the file");
                 *header = self.store_header(&header, last, journal.durable())?;

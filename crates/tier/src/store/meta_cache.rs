@@ -134,6 +134,24 @@ impl MetaCache {
         }
     }
 
+    /// Asserts the invariants that the module's head states, as far as memory shows them.
+    fn check(&self) {
+        assert_eq!(self.index.len() + self.empty.len(), self.frames.len(), "a frame is empty or indexed");
+        let mut dirty = 0;
+        for page in self.frames.iter().flatten() {
+            let frame =
+                self.index.get(&page.id).map(|&frame| self.frames[frame].as_ref().map(|page| page.id));
+            assert_eq!(frame, Some(Some(page.id)), "{:?} is cached once", page.id);
+            assert!(!self.loading.contains(&page.id), "{:?} is cached, and being loaded", page.id);
+            assert!(page.dirty_since.is_none_or(|since| since <= page.lsn));
+            if let (Some(writing), Some(dirty)) = (page.writing_since, page.dirty_since) {
+                assert!(writing < dirty, "{:?}: what came after the copy is newer", page.id);
+            }
+            dirty += usize::from(page.dirty_since.is_some());
+        }
+        assert_eq!(dirty, self.dirty, "changed pages are counted");
+    }
+
     /// Inserts a page that was just read, clean. Evicts another if the budget requires it and one
     /// can be evicted.
     pub(crate) fn insert(&mut self, id: MetaId, image: MetaImage) {
@@ -231,6 +249,9 @@ impl MetaCache {
     /// Copies up to `limit` changed pages for writing, first those that need the log from the
     /// oldest LSN.
     pub(crate) fn begin_write(&mut self, limit: usize) -> Vec<WriteOut> {
+        if cfg!(debug_assertions) {
+            self.check();
+        }
         let mut dirty: Vec<(Lsn, MetaId)> =
             self.frames.iter().flatten().filter_map(|page| Some((page.dirty_since?, page.id))).collect();
         dirty.sort_unstable();
@@ -253,6 +274,7 @@ impl MetaCache {
     pub(crate) fn end_write(&mut self, written: &WriteOut, done: bool) {
         let page = self.get(written.id).expect("a page being written is not dropped");
         let since = page.writing_since.take().expect("a write was begun");
+        debug_assert!(written.slot == page.slot.other() && written.sequence == page.sequence + 1);
         if done {
             (page.sequence, page.slot) = (written.sequence, written.slot);
         } else if page.dirty_since.replace(since).is_none() {

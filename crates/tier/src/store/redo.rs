@@ -81,6 +81,7 @@ impl Store {
                 format!("the map record at {lsn:?} speaks of {id:?}, but the store has {groups} groups only"),
             ));
         }
+        debug_assert!(redo.records.last().is_none_or(|(last, _)| *last < lsn), "records come in order");
         redo.changes += changes.len();
         redo.records.push((lsn, changes));
         redo.pages.extend(present);

@@ -16,6 +16,9 @@ use firndb_base::{Lsn, PageId};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 
+/// Debug builds check the space of stores of at most this many groups.
+const CHECKED_MAX: usize = 64;
+
 /// Free space of one group.
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupSpace {
@@ -340,7 +343,28 @@ impl Space {
             assert!(self.freed_pages.insert(page.0), "{page:?} was freed twice");
         }
         self.pending.push_back(pending);
+        if cfg!(debug_assertions) && self.groups.len() <= CHECKED_MAX {
+            self.check();
+        }
     }
+    /// Asserts what the module's head states: what is held, and that groups are found by what they
+    /// have.
+    fn check(&self) {
+        let places: usize = self.pending.iter().map(|pending| pending.places.len()).sum();
+        assert_eq!(self.held_places.len(), self.in_flight as usize + places, "places are held for a reason");
+        let pages: usize = self.pending.iter().map(|pending| pending.pages.len()).sum();
+        assert_eq!(self.freed_pages.len(), pages, "page numbers are held until a record is durable");
+        assert!(self.reserved.is_disjoint(&self.freed_pages), "a page that was freed is not handed out");
+        for (number, group) in (0..).zip(&self.groups) {
+            let found = self.by_places.contains(&(group.places, Reverse(number)));
+            assert_eq!(found, group.places > 0, "group {number} is found by its places");
+            assert_eq!(self.with_pages.contains(&number), group.pages > 0, "group {number} by its pages");
+            assert!(group.learned || (group.places, group.pages) == (0, 0), "group {number} is not known");
+            assert!(group.learned || number >= self.learned_to);
+        }
+        assert!(self.by_places.len() <= self.groups.len() && self.learned_to <= self.groups());
+    }
+
     /// Makes available what durable records freed.
     pub(crate) fn release_freed(&mut self, geometry: &Geometry, durable: Lsn) {
         while self.pending.front().is_some_and(|pending| pending.end <= durable) {

@@ -38,6 +38,8 @@ impl Flight {
     fn check_requests(&self) {
         let last = self.requests.back().map_or(self.on_devices, |request| request.boundary);
         assert_eq!(last, self.requested_boundary, "the last request ends where requested log does");
+        let next = self.requests.front().map_or(last, |request| request.boundary);
+        assert!(self.on_devices <= next, "log is on the devices up to the oldest request");
         let mut before: Option<&Request> = None;
         for (number, request) in (self.first_number..).zip(&self.requests).take(CHECKED) {
             assert!(before.is_some() || !request.done, "what is done in front is removed at once");

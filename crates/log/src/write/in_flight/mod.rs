@@ -325,6 +325,7 @@ impl Flight {
             }
             Task::Seal(lsn) => {
                 self.statistics.seals += 1;
+                debug_assert!(self.sealed < lsn, "a seal records log that none before it does");
                 self.sealed = lsn;
             }
         }
@@ -398,6 +399,7 @@ impl Flight {
         if self.archived != Lsn::ZERO {
             durable = durable.max(self.durable_with_archive());
         }
+        debug_assert!(durable <= end, "only what was appended is durable");
         if on_devices.is_some() || durable > self.durable {
             self.durable = durable;
             moved.durable = Some(durable);
