@@ -62,7 +62,8 @@ impl Catalog {
         })?;
         let state = State::open(definition, self.manager.pool());
         let table = Table { shared: Arc::new(Shared::new(self.manager.clone(), state)) };
-        self.tables.write().insert(name.to_owned(), table.clone());
+        let before = self.tables.write().insert(name.to_owned(), table.clone());
+        debug_assert!(before.is_none(), "names are given out under `writing`, once");
         Ok(table)
     }
 
@@ -111,7 +112,8 @@ impl Catalog {
         self.commit(|txn| self.write_definition(txn, &definition))?;
         let mut tables = self.tables.write();
         tables.remove(from);
-        tables.insert(to.to_owned(), table.clone());
+        let before = tables.insert(to.to_owned(), table.clone());
+        debug_assert!(before.is_none(), "names are given out under `writing`, once");
         table.shared.exchange(Some(state.redefined(definition, state.indexes.clone())));
         Ok(())
     }

@@ -175,6 +175,8 @@ impl Catalog {
 
     /// One step of a drop; whether it was the last.
     fn free_some(&self, drop: &mut PendingDrop) -> Result<bool, TableError> {
+        let is_past = drop.fence.is_some_and(|fence| self.manager.is_past(fence));
+        debug_assert!(is_past && drop.users.strong_count() == 0, "no thread can touch {}", drop.what);
         let tree = drop.open(&self.manager);
         match drop.stage {
             Stage::Waiting => {

@@ -52,6 +52,12 @@ pub(crate) fn encode(form: KeyForm, value: ValueRef<'_>, key: &mut Vec<u8>) {
     if form.descending {
         key[start..].iter_mut().for_each(|byte| *byte = !*byte);
     }
+    if cfg!(debug_assertions) {
+        let mut encoded = Reader::new(&key[start..]);
+        let decoded = decode(form, &mut encoded);
+        assert_eq!(decoded.as_ref().map(Value::as_ref), Ok(value), "decoding is the inverse of encoding");
+        assert!(encoded.is_empty(), "an encoding ends where decoding does");
+    }
 }
 
 pub(crate) fn decode(form: KeyForm, reader: &mut Reader<'_>) -> Result<Value, Malformed> {

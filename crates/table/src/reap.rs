@@ -116,6 +116,7 @@ impl Table {
         if reaping.batch.is_empty() {
             reaping.fence = None;
         }
+        debug_assert_eq!(reaping.fence.is_none(), reaping.batch.is_empty(), "a batch has its fence");
         Ok(Progress::Worked)
     }
 }

@@ -138,6 +138,7 @@ impl Layout {
             let end = (row.len() - start) as u32;
             row[ends + end_len * at..][..end_len].copy_from_slice(&end.to_le_bytes()[..end_len]);
         }
+        debug_assert_eq!(row.len() - start, total, "the last end is that of the row");
         Ok(())
     }
 

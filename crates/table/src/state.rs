@@ -276,6 +276,8 @@ impl Shared {
     /// Puts another state in place, or none.
     pub(crate) fn exchange(&self, state: Option<State>) {
         let mut present = self.state.write();
+        let is_newer = |state: &State| present.as_ref().is_none_or(|old| old.generation < state.generation);
+        debug_assert!(state.as_ref().is_none_or(is_newer), "no state is put in place twice");
         self.generation.store(state.as_ref().map_or(u64::MAX, |state| state.generation), Ordering::SeqCst);
         *present = state.map(Arc::new);
     }

@@ -184,6 +184,7 @@ impl Engine {
             if !self.is_read_only() {
                 self.checkpoint_all()?;
             }
+            debug_assert!(rest.left_to_redo().is_none(), "what is pending is set aside");
             *rest.ended.lock() = Some(clock::now());
             rest.complete.store(true, Ordering::Release);
         }

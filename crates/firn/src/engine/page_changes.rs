@@ -31,6 +31,7 @@ impl PageChanges {
     }
 
     pub fn push(&mut self, lsn: Lsn, kind: Kind, change: &PageChange<'_>) {
+        debug_assert!(self.last <= lsn, "changes are in the order of their LSNs");
         self.last = lsn;
         let mut body = Vec::new();
         change.encode_for_redo(&mut body);

@@ -64,6 +64,9 @@ const STEP_PAGES: usize = 64;
 /// Reads of an unreadable page before it is set aside.
 pub(crate) const READS: u32 = 3;
 
+/// Pages at most that debug builds check after each change.
+const CHECKED_MAX: usize = 64;
+
 struct Waiting {
     pages: FixedMap<PageId, PageChanges>,
     /// By the first change of each; an entry stays while its changes are being applied.
@@ -82,6 +85,20 @@ impl Waiting {
         self.pages.remove(&page);
         self.set_aside.remove(&page);
         assert!(self.by_lsn.remove(&(first, page)), "what is pending leaves once");
+        self.check_in_debug();
+    }
+
+    /// In debug builds, asserts of few pages that all places agree on which are pending.
+    fn check_in_debug(&self) {
+        if cfg!(debug_assertions) && self.by_lsn.len() <= CHECKED_MAX {
+            assert_eq!(self.by_lsn.len(), self.pages.len());
+            for (first, page) in &self.by_lsn {
+                let changes = self.pages.get(page).expect("what is listed is pending");
+                assert!(changes.first == *first && changes.first <= changes.last, "{page:?}: {changes:?}");
+                assert!(!changes.in_log || changes.bytes.is_empty(), "{page:?} is in the log only");
+            }
+            assert!(self.set_aside.keys().all(|page| self.pages.contains_key(page)), "set aside is pending");
+        }
     }
 }
 
@@ -193,6 +210,7 @@ impl Pending {
             waiting.by_lsn.insert((first, page));
             waiting.set_aside.insert(page, error);
         }
+        waiting.check_in_debug();
     }
 
     /// Changes repeated so far.
@@ -245,6 +263,7 @@ impl Pending {
         // Another thread may have read it meanwhile.
         failed.retain(|(page, _)| waiting.pages.contains_key(page));
         waiting.set_aside.extend(failed.iter().cloned());
+        waiting.check_in_debug();
         (failed, outcome)
     }
 

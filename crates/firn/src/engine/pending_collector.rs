@@ -89,12 +89,20 @@ impl Collector {
             self.forget(page);
             self.given_up.insert(page);
         }
+        self.check_in_debug();
+    }
+
+    /// In debug builds, asserts that bytes are counted, and that no page is given up and kept.
+    fn check_in_debug(&self) {
+        debug_assert_eq!(self.bytes, self.pages.values().map(PageChanges::size).sum::<usize>());
+        debug_assert!(self.given_up.iter().all(|page| !self.pages.contains_key(page)));
     }
 
     /// Ends the collection after the last record; the cache knows the versions of `known` pages.
     /// Returns the pending changes, and the pages that are to be redone from the log before
     /// anything is read.
     pub fn finish(mut self, cached: &dyn Fn(PageId) -> Cached, known: u64) -> (Pending, BTreeSet<PageId>) {
+        self.check_in_debug();
         let mut pages: Vec<PageId> = self.pages.keys().copied().collect();
         pages.sort_unstable();
         let mut behind = 0;

@@ -155,6 +155,11 @@ impl Superblock {
         {
             return fail("a superblock with a log device of an id that was never given");
         }
+        let mut ids: Vec<u32> = self.members.iter().map(|member| member.id.0).collect();
+        ids.sort_unstable();
+        if ids.windows(2).any(|pair| pair[0] == pair[1]) {
+            return fail("a superblock with two log devices of one id");
+        }
         if !self.epochs.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1) {
             return fail("a superblock whose epochs do not ascend");
         }
