@@ -141,3 +141,41 @@ impl Flight {
         self.given_up.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Owner;
+    use crate::hedge::hiding::{Hider, Hiding};
+    use crate::hedge::outliers::OutlierOptions;
+    use crate::options::LogOptions;
+    use crate::testing::memory_device;
+    use crate::write::front::Composed;
+    use crate::write::in_flight::rules::Rules;
+    use crate::write::in_flight::slot::Slot;
+    use crate::write::job::Task;
+    use firndb_base::clock;
+    use firndb_device::AlignedBuf;
+
+    /// Cause: the end of a seal set what is sealed, also where a later seal had ended before it on
+    /// a quicker device. Effect: the log took itself for unsealed and wrote a seal in vain.
+    #[test]
+    fn a_seal_that_ends_late_takes_no_later_one_back() {
+        let slot =
+            |member| Slot::new(memory_device("log", 4096), Owner::main(7, member), AlignedBuf::zeroed(512));
+        let hider = Hider::new(Hiding::Off, &OutlierOptions::default(), 2);
+        let rules = Rules::of(&LogOptions::default());
+        let mut flight = Flight::new((0..2).map(slot).collect(), rules, hider, Lsn(1), None);
+        let seals = [(0, Lsn(10)), (1, Lsn(20))].map(|(device, lsn)| {
+            let free = flight.take_device(device).expect("it is free");
+            let composed = Composed { offset: 0, len: 512, rest: None, from: lsn, boundary: lsn };
+            let job = flight.begin_write(free, composed, Task::Seal(lsn));
+            job.bytes.begin(job.buf, job.len);
+            (job.task, job.bytes)
+        });
+        for (device, (task, bytes)) in seals.into_iter().enumerate().rev() {
+            let _ = flight.write_ended(device, task, bytes, clock::now(), Lsn(30));
+        }
+        assert_eq!(flight.sealed, Lsn(20));
+    }
+}
