@@ -20,6 +20,8 @@ pub enum Purpose {
     TwoStreams,
     /// Reads and writes at the same time.
     Mixed,
+    /// Random reads beside a stream of large requests: how much of the device a stream occupies.
+    Beside,
     /// How random writes slow down as the area they fall into grows.
     ByArea,
     /// Written extents compared with reserved ones and holes.
@@ -47,6 +49,7 @@ impl Purpose {
             Purpose::AppendStreams => "append_streams",
             Purpose::TwoStreams => "two_streams",
             Purpose::Mixed => "mixed",
+            Purpose::Beside => "beside",
             Purpose::ByArea => "by_area",
             Purpose::ByGround => "by_ground",
             Purpose::Rewrite => "rewrite",
@@ -75,7 +78,17 @@ pub enum Op {
         /// Percentage of reads.
         read_percent: u32,
     },
+    /// Random reads, and in one of the threads a sequential stream of requests of
+    /// [`STREAM_BYTES`], whose time is recorded apart. More of them would fill the interface and
+    /// leave the chips idle, whose time is the question.
+    Beside {
+        /// Whether the stream is of durable writes; it reads otherwise.
+        writes: bool,
+    },
 }
+
+/// Size of the requests of a stream beside reads: a group of a flash cache.
+pub const STREAM_BYTES: usize = 256 << 10;
 
 impl Op {
     /// A word for results.
@@ -87,19 +100,21 @@ impl Op {
             Op::WriteLater => "write",
             Op::WriteThenSync => "write_then_sync",
             Op::Mixed { .. } => "mixed",
+            Op::Beside { writes: true } => "read_beside_writes",
+            Op::Beside { writes: false } => "read_beside_reads",
         }
     }
 
     /// Whether anything on the device changes.
     #[must_use]
     pub fn writes(self) -> bool {
-        self != Op::Read
+        !matches!(self, Op::Read | Op::Beside { writes: false })
     }
 
     pub(crate) fn durability(self) -> Durability {
         match self {
             Op::Read | Op::WriteLater | Op::WriteThenSync => Durability::Later,
-            Op::WriteDurable | Op::Mixed { .. } => Durability::Durable,
+            Op::WriteDurable | Op::Mixed { .. } | Op::Beside { .. } => Durability::Durable,
         }
     }
 }
@@ -200,6 +215,11 @@ impl Cell {
             ground: Ground::Written,
             budget,
         }
+    }
+    /// Requests in flight that belong to a stream beside reads.
+    #[must_use]
+    pub fn stream_depth(&self) -> usize {
+        usize::from(matches!(self.op, Op::Beside { .. }))
     }
     /// With `depth` requests in flight.
     #[must_use]

@@ -147,7 +147,7 @@ impl Shared {
     }
 
     fn requests(&self, walk: &mut Walk, seed: u64) -> Result<Tally, DeviceError> {
-        let mut memory = Memory::new(&self.cell, seed);
+        let mut memory = Memory::new(&self.cell, walk.bytes(), seed);
         let mut tally = Tally::default();
         let warm_up = self.budget / WARM_UP;
         let mut counting_since = None;
@@ -170,7 +170,7 @@ impl Shared {
         let seconds = counting_since.map_or(0.0, |since| ended.since(since).as_secs_f64());
         if seconds > 0.0 {
             tally.requests_per_second = tally.requests as f64 / seconds;
-            tally.bytes_per_second = tally.requests_per_second * (self.cell.bytes * self.cell.batch) as f64;
+            tally.bytes_per_second = tally.requests_per_second * (walk.bytes() * self.cell.batch) as f64;
         }
         Ok(tally)
     }
@@ -190,6 +190,7 @@ impl Shared {
         let write = match cell.op {
             Op::Read => false,
             Op::Mixed { read_percent } => !walk.chance(read_percent),
+            Op::Beside { writes } => writes && walk.is_beside(),
             Op::WriteDurable | Op::WriteLater | Op::WriteThenSync => true,
         };
         match write {
@@ -198,7 +199,7 @@ impl Shared {
         }
         let ended = clock::now();
         let mut timed = Timed { took: Some(ended.since(started)), aside: None, ended };
-        if step.aside || (write && matches!(cell.op, Op::Mixed { .. })) {
+        if step.aside || walk.is_beside() || (write && matches!(cell.op, Op::Mixed { .. })) {
             (timed.took, timed.aside) = (None, timed.took);
         }
         if cell.op == Op::WriteThenSync {
@@ -300,14 +301,14 @@ struct Memory {
 const STAMPED: usize = 512;
 
 impl Memory {
-    fn new(cell: &Cell, seed: u64) -> Memory {
-        let mut data = AlignedBuf::zeroed(cell.bytes);
+    fn new(cell: &Cell, bytes: usize, seed: u64) -> Memory {
+        let mut data = AlignedBuf::zeroed(bytes);
         let mut rng = Rng::new(seed);
         if cell.op.writes() {
             data.chunks_mut(8)
                 .for_each(|part| part.copy_from_slice(&rng.next_u64().to_le_bytes()[..part.len()]));
         }
-        Memory { data, reads: AlignedBuf::zeroed(cell.bytes * cell.batch), stamp: rng.next_u64() }
+        Memory { data, reads: AlignedBuf::zeroed(bytes * cell.batch), stamp: rng.next_u64() }
     }
 
     /// The next write's bytes.

@@ -12,6 +12,7 @@ use crate::head::Head;
 use crate::measure::{Measured, Measurements, median};
 use crate::outliers::normal_ns;
 use crate::plan::PAGE;
+use crate::streaming::fit_streams;
 use firndb_profile::{
     Area, Band, Blocks, DeviceProfile, MeasuredRow, ModelSection, Origin, Outliers, Parameter, ServiceTable,
     VERSION, WriteCache,
@@ -50,7 +51,7 @@ pub fn profile(measurements: &Measurements, head: Head) -> Result<DeviceProfile,
 fn model(measurements: &Measurements, notes: &mut Vec<String>) -> ModelSection {
     let table = |op, pattern| table(&measurements.of(Purpose::BySize, op, pattern));
     let (channels, band) = channels(measurements, notes);
-    ModelSection {
+    let mut model = ModelSection {
         channels,
         read_sequential: table(Op::Read, Pattern::Sequential),
         read_random: table(Op::Read, Pattern::Random),
@@ -70,7 +71,9 @@ fn model(measurements: &Measurements, notes: &mut Vec<String>) -> ModelSection {
         area: area(measurements),
         band,
         ..ModelSection::default()
-    }
+    };
+    fit_streams(measurements, &mut model);
+    model
 }
 
 /// Microseconds of a normal request.
@@ -130,7 +133,8 @@ fn fastest(measurements: &Measurements, writes: bool) -> Option<f64> {
         .cells
         .iter()
         .filter(|measured| {
-            measured.cell.op.writes() == writes && !matches!(measured.cell.op, Op::Mixed { .. })
+            measured.cell.op.writes() == writes
+                && !matches!(measured.cell.op, Op::Mixed { .. } | Op::Beside { .. })
         })
         .map(Measured::mb_per_second);
     rates.reduce(f64::max).filter(|&rate| rate > 0.0).map(rounded)
@@ -261,7 +265,7 @@ fn row(measured: &Measured, area: u64) -> MeasuredRow {
     };
     let found = measured.outliers();
     MeasuredRow {
-        op: if cell.op.writes() && read_share.is_none() {
+        op: if cell.op.writes() && read_share.is_none() && cell.stream_depth() == 0 {
             firndb_profile::Op::Write
         } else {
             firndb_profile::Op::Read
@@ -313,6 +317,7 @@ fn note(measured: &Measured) -> String {
     match (cell.op, cell.pattern) {
         (Op::WriteThenSync, _) => note += &aside("syncs"),
         (Op::Mixed { .. }, _) => note += &aside("writes"),
+        (Op::Beside { .. }, _) => note += &aside("requests of a stream of 256 KiB"),
         (_, Pattern::TwoStreams { .. }) => note += &aside("second stream"),
         _ => {}
     }

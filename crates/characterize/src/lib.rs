@@ -28,10 +28,11 @@ mod measure;
 mod outliers;
 mod plan;
 mod quick;
+mod streaming;
 mod target;
 mod walk;
 
-pub use cell::{Cell, Ground, Op, Pattern, Purpose};
+pub use cell::{Cell, Ground, Op, Pattern, Purpose, STREAM_BYTES};
 pub use choices::choices;
 pub use distribution::Distribution;
 pub use drive::{STALL, Stop, TIMELINE_STEP, Tally, round};

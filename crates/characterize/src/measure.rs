@@ -1,6 +1,6 @@
 //! Running a plan.
 
-use crate::cell::{Cell, Ground, Op, Pattern, Purpose};
+use crate::cell::{Cell, Ground, Op, Pattern, Purpose, STREAM_BYTES};
 use crate::drive::{self, Stop, Tally};
 use crate::error::Error;
 use crate::outliers::{Outliers, outliers_of_runs};
@@ -53,6 +53,15 @@ impl Measured {
         outliers_of_runs(&self.tally.ordered, &self.seams)
     }
 
+    /// Requests a second of the first kind and of the one that is recorded apart; of streams beside
+    /// reads and of mixtures.
+    #[must_use]
+    pub fn both_per_second(&self) -> (f64, f64) {
+        let (first, aside) = (self.tally.latency.count() as f64, self.tally.aside.count() as f64);
+        let share = if first + aside > 0.0 { first / (first + aside) } else { 0.0 };
+        (self.requests_per_second() * share, self.requests_per_second() * (1.0 - share))
+    }
+
     fn add(&mut self, round: Tally) {
         self.rounds.push(round.requests_per_second);
         let earlier = self.tally.timeline.len() as u64;
@@ -67,6 +76,10 @@ impl Measured {
         self.tally.requests_per_second = median(&self.rounds);
         let bytes = (self.cell.bytes * self.cell.batch) as f64;
         self.tally.bytes_per_second = self.tally.requests_per_second * bytes;
+        if matches!(self.cell.op, Op::Beside { .. }) {
+            let (reads, stream) = self.both_per_second();
+            self.tally.bytes_per_second = reads * bytes + stream * STREAM_BYTES as f64;
+        }
     }
 }
 

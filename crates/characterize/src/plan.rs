@@ -4,7 +4,7 @@
 //! one after another, so that changes on the machine meanwhile affect all of them alike, and each
 //! figure is a median over rounds.
 
-use crate::cell::{Cell, Ground, Op, Pattern, Purpose};
+use crate::cell::{Cell, Ground, Op, Pattern, Purpose, STREAM_BYTES};
 use std::time::Duration;
 
 /// How much time a plan takes.
@@ -84,6 +84,7 @@ impl Plan {
         cells.extend([16, 64, 256].map(|mib| by_area(mib << 20, short)));
         cells.extend([Ground::Reserved, Ground::Hole].map(|ground| by_ground(PAGE, ground, short)));
         cells.extend([1, 16].map(|depth| mixed(70, depth, short)));
+        cells.extend(beside(short));
         Plan {
             effort: Effort::Quick,
             cells,
@@ -138,6 +139,7 @@ impl Plan {
         for percent in [30, 50, 70, 90] {
             cells.extend([1, 16].map(|depth| mixed(percent, depth, short)));
         }
+        cells.extend(beside(short));
         cells.push(
             Cell::new(Purpose::Sustained, WriteLater, Sequential, MIB, Duration::from_secs(30)).depth(4),
         );
@@ -155,6 +157,7 @@ impl Plan {
     pub fn fit(&mut self, logical_block: usize, area: u64) {
         self.cells.retain(|cell| {
             let wanted = cell.area.unwrap_or(cell.bytes as u64 * cell.streams.max(cell.depth) as u64 * 2);
+            let wanted = wanted.max((cell.stream_depth() * STREAM_BYTES) as u64 * 2);
             cell.bytes.is_multiple_of(logical_block) && wanted <= area
         });
     }
@@ -193,6 +196,13 @@ fn by_ground(bytes: usize, ground: Ground, budget: Duration) -> Cell {
 
 fn mixed(read_percent: u32, depth: usize, budget: Duration) -> Cell {
     Cell::new(Purpose::Mixed, Op::Mixed { read_percent }, Random, PAGE, budget).depth(depth)
+}
+
+/// Random reads beside a stream, and the stream alone as deep.
+fn beside(budget: Duration) -> [Cell; 4] {
+    let reads = |writes| Cell::new(Purpose::Beside, Op::Beside { writes }, Random, PAGE, budget).depth(64);
+    let alone = |op| Cell::new(Purpose::Beside, op, Sequential, STREAM_BYTES, budget).depth(16);
+    [reads(false), reads(true), alone(Read), alone(WriteDurable)]
 }
 
 #[cfg(test)]

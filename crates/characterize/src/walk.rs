@@ -4,7 +4,7 @@
 //! aligned on their size (as in FlashLogging, section 2.1); a random walk touches every place once
 //! before it touches any twice.
 
-use crate::cell::{Cell, Ground, Pattern};
+use crate::cell::{Cell, Ground, Pattern, STREAM_BYTES};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,8 @@ impl Stream {
 pub struct Walk {
     pattern: Pattern,
     bytes: u64,
+    /// Whether it is a stream beside the other threads' reads.
+    beside: bool,
     /// Sequential streams of this thread, taken in turn; the whole area for the other patterns.
     streams: Vec<Stream>,
     turn: usize,
@@ -57,8 +59,22 @@ pub fn walks(cell: &Cell, area: u64, seed: u64, begun: u64) -> Vec<Walk> {
     let streams = (cell.streams as u64).clamp(1, places);
     let each = places / streams;
     let shared = Arc::new(AtomicU64::new(begun));
+    let large = (area / STREAM_BYTES as u64).max(1);
+    let beside = Arc::new(AtomicU64::new(begun % large));
     (0..cell.depth)
         .map(|worker| {
+            if worker < cell.stream_depth() {
+                return Walk {
+                    pattern: Pattern::Sequential,
+                    bytes: STREAM_BYTES as u64,
+                    beside: true,
+                    streams: vec![Stream { first: 0, places: large, taken: beside.clone() }],
+                    turn: 0,
+                    wraps: true,
+                    order: Permutation::new(large, seed),
+                    rng: Rng::new(seed),
+                };
+            }
             let own: Vec<Stream> = match cell.pattern {
                 Pattern::TwoStreams { .. } => {
                     [0, places / 2].map(|first| stream(first, (places / 2).max(1), begun)).into()
@@ -72,6 +88,7 @@ pub fn walks(cell: &Cell, area: u64, seed: u64, begun: u64) -> Vec<Walk> {
             Walk {
                 pattern: cell.pattern,
                 bytes: cell.bytes as u64,
+                beside: false,
                 streams: own,
                 turn: 0,
                 wraps: cell.ground == Ground::Written,
@@ -87,6 +104,18 @@ fn stream(first: u64, places: u64, begun: u64) -> Stream {
 }
 
 impl Walk {
+    /// Bytes of its requests.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Whether its requests are a stream beside the other threads' reads.
+    #[must_use]
+    pub fn is_beside(&self) -> bool {
+        self.beside
+    }
+
     /// The next place; `None` at the end of ground that may be used only once.
     pub fn step(&mut self) -> Option<Step> {
         let (place, aside) = match self.pattern {
