@@ -23,9 +23,9 @@
 //!
 //! Locks, in order, after page latches: `passing` (held during I/O) → `ring` (held during I/O of
 //! the cache and the store by the thread that fills groups) → the store's and the log's → `open` →
-//! directory stripes → `pending`; `recent`, `segments` and `scratch` are leaves. A thread may hold
-//! the store's `order` when it takes leaves: publishing invalidates images under `order`. Readers
-//! take leaves, and `open` shared.
+//! directory stripes → `pending`; `recent`, `segments`, `kept` and `scratch` are leaves. A thread
+//! may hold the store's `order` when it takes leaves: publishing invalidates images under `order`.
+//! Readers take leaves, and `open` shared.
 //!
 //! Foreground work: the thread that fills a group writes it. Before the next page it reads one
 //! group, writes back at most that group's pages, and waits for one log flush. Once in many groups
@@ -43,6 +43,7 @@ mod directory;
 mod geometry;
 mod group;
 mod invariants;
+mod kept;
 mod lacking;
 mod leave;
 mod lost;
@@ -60,11 +61,12 @@ mod shape;
 mod state;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod versions;
 mod word;
 mod write;
 
-pub use create::Face;
+pub use create::{Face, PaperFace};
 pub use shape::CacheShape;
 pub use state::FlashCache;
 
@@ -192,7 +194,7 @@ impl PageCache for FlashCache {
         self.check(fault)
     }
     fn kind(&self) -> Arc<dyn CacheKind> {
-        Arc::new(Face)
+        if self.writes_ahead { Arc::new(Face) } else { Arc::new(PaperFace) }
     }
     fn policy(&self) -> Option<CachePolicy> {
         Some(self.policy)

@@ -180,7 +180,7 @@ pub struct CacheOptions {
     /// Policy of admission and replacement.
     pub policy: CachePolicy,
     /// Pages written at a time, and replaced at a time: about one erase block of the device (FaCE,
-    /// section 3.3). 1 to 1024; always 1 for [`CachePolicy::Fifo`].
+    /// section 3.3). 1 to 1024.
     pub group_pages: usize,
     /// Whether dirty pages go to the store at once, so that losing the cache costs only speed.
     pub write_through: bool,

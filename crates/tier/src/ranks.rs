@@ -39,5 +39,7 @@ pub(crate) static RECENT: Rank = Rank::new(840, "a cache's recent versions");
 pub(crate) static SEGMENTS: Rank = Rank::new(841, "a cache's segments");
 /// Lost pages: a leaf.
 pub(crate) static LOST_PAGES: Rank = Rank::new(842, "a cache's lost pages");
+/// Groups that were read ahead: a leaf.
+pub(crate) static KEPT: Rank = Rank::new(844, "a cache's kept groups");
 /// Read buffers: a leaf.
 pub(crate) static SCRATCH: Rank = Rank::new(843, "a cache's scratch");

@@ -22,7 +22,6 @@ use crate::page_cache::statistics::add;
 use crate::page_tier::PageWrite;
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, Progress};
-use firndb_device::AlignedBuf;
 
 /// How far ahead of the front the step reads, in groups (`GROUPS_AHEAD`), or as a fraction of all
 /// groups if that is fewer (`1 / SHARE_AHEAD`): far enough that the front does not pass all of it
@@ -45,7 +44,7 @@ struct Ahead {
 impl FlashCache {
     /// Writes back some of the images that would be written back if their groups were replaced now.
     pub(crate) fn step(&self) -> Result<Progress, TierError> {
-        let refuses = self.is_write_through() || self.is_lost() || self.is_leaving();
+        let refuses = !self.writes_ahead || self.is_write_through() || self.is_lost() || self.is_leaving();
         if refuses || self.poison.check().is_err() {
             return Ok(Progress::Idle);
         }
@@ -59,15 +58,14 @@ impl FlashCache {
         }
         let ahead = (self.geometry.groups / SHARE_AHEAD).clamp(1, GROUPS_AHEAD);
         let from = front.0 + GROUPS_LEFT;
-        let (mut images, mut data, mut group) = (Vec::new(), Vec::new(), None);
+        let (mut images, mut data) = (Vec::new(), Vec::new());
         for serial in (from..from + ahead).map(Serial) {
             if serial.0 > self.durable.load(Relaxed) || images.len() >= IMAGES_TOGETHER {
                 break;
             }
             let leaving = self.would_be_written(serial);
             if !leaving.is_empty() {
-                let group = group.get_or_insert_with(|| AlignedBuf::zeroed(self.geometry.group_bytes));
-                self.read_ahead(serial, leaving, group, &mut images, &mut data);
+                self.read_ahead(serial, leaving, &mut images, &mut data);
             }
         }
         if images.is_empty() { Ok(Progress::Idle) } else { self.write_ahead(&images, &data) }
@@ -82,22 +80,47 @@ impl FlashCache {
         all.filter(|(_, fate)| *fate == Fate::WriteBack).map(|(found, _)| found).collect()
     }
 
-    /// Reads the group into `group` (scratch space). Appends those of its images that match the
-    /// directory to `images`, and their bytes to `data`.
+    /// Reads the group, unless it is kept. Appends those of its images that match the directory to
+    /// `images`, and their bytes to `data`.
     fn read_ahead(
         &self,
         serial: Serial,
         leaving: Vec<(Slot, Word)>,
-        group: &mut AlignedBuf,
         images: &mut Vec<Ahead>,
         data: &mut Vec<u8>,
     ) {
-        let last = leaving.iter().map(|(slot, _)| self.geometry.index_of(*slot)).max().unwrap_or(0);
-        let group = &mut group[..self.geometry.used_bytes(last + 1)];
+        let (keeps, mut group) = {
+            let mut kept = self.kept.lock();
+            if let Some(group) = kept.get(serial) {
+                return self.collect_ahead(serial, leaving, group, images, data);
+            }
+            (kept.has_space(), kept.buffer())
+        };
+        let read = match keeps {
+            true => self.read_transfer(serial, &self.valid_images(serial), &mut group),
+            false => self.read_transfer(serial, &leaving, &mut group),
+        };
         // If it cannot be read, the thread that replaces the group reports it.
-        if self.device.read(self.geometry.group_offset(serial), group).is_err() {
-            return;
+        if read.is_ok() {
+            self.collect_ahead(serial, leaving, &group, images, data);
         }
+        let mut kept = self.kept.lock();
+        if keeps && read.is_ok() { kept.keep(serial, group) } else { kept.give_back(group) }
+    }
+
+    fn valid_images(&self, serial: Serial) -> Vec<(Slot, Word)> {
+        let slots = (0..self.geometry.group_pages).map(|index| self.geometry.slot(serial, index));
+        slots.map(|slot| (slot, self.directory.word(slot))).filter(|(_, word)| word.is_valid()).collect()
+    }
+
+    fn collect_ahead(
+        &self,
+        serial: Serial,
+        leaving: Vec<(Slot, Word)>,
+        group: &[u8],
+        images: &mut Vec<Ahead>,
+        data: &mut Vec<u8>,
+    ) {
         for (slot, word) in leaving {
             let at = self.geometry.image_at(self.geometry.index_of(slot));
             let sealed = &group[at..at + SEAL_BYTES + self.geometry.page_size];

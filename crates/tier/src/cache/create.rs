@@ -2,6 +2,7 @@
 
 use super::directory::Directory;
 use super::geometry::{Geometry, Serial};
+use super::kept::KeptGroups;
 use super::open_group::OpenGroup;
 use super::pending::Pending;
 use super::restore::{self, Restored};
@@ -27,12 +28,17 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub struct Face;
 
+/// As [`Face`], without writing back ahead of the front: all is done by the thread that replaces a
+/// group, as in the paper. For comparisons.
+#[derive(Clone, Copy, Debug)]
+pub struct PaperFace;
+
 impl CacheKind for Face {
     fn name(&self) -> &'static str {
         "face"
     }
     fn check(&self, options: &CacheOptions, page_size: usize, block: usize) -> Result<(), TierError> {
-        Geometry::fit(page_size, block, group_pages(options), options.bytes).map(drop)
+        Geometry::fit(page_size, block, options.group_pages, options.bytes).map(drop)
     }
     fn create(&self, site: CacheSite, options: CacheOptions) -> Result<Arc<dyn PageCache>, TierError> {
         Ok(Arc::new(FlashCache::create(site, options)?))
@@ -48,9 +54,25 @@ impl CacheKind for Face {
     }
 }
 
-/// Pages of a group.
-fn group_pages(options: &CacheOptions) -> usize {
-    if options.policy == CachePolicy::Fifo { 1 } else { options.group_pages }
+impl CacheKind for PaperFace {
+    fn name(&self) -> &'static str {
+        "facepaper"
+    }
+    fn check(&self, options: &CacheOptions, page_size: usize, block: usize) -> Result<(), TierError> {
+        Face.check(options, page_size, block)
+    }
+    fn create(&self, site: CacheSite, options: CacheOptions) -> Result<Arc<dyn PageCache>, TierError> {
+        Ok(Arc::new(FlashCache { writes_ahead: false, ..FlashCache::create(site, options)? }))
+    }
+    fn open(
+        &self,
+        site: CacheSite,
+        policy: CachePolicy,
+        durable: u64,
+        log: Range<Lsn>,
+    ) -> Result<Arc<dyn PageCache>, TierError> {
+        Ok(Arc::new(FlashCache { writes_ahead: false, ..FlashCache::open(site, policy, durable, log)? }))
+    }
 }
 
 impl FlashCache {
@@ -60,16 +82,15 @@ impl FlashCache {
     pub fn create(site: CacheSite, options: CacheOptions) -> Result<FlashCache, TierError> {
         let CacheSite { device, store, database, cache } = site;
         CacheHeader::expect_vacant(&*device, database)?;
-        let group_pages = group_pages(&options);
         let block = device.info().logical_block;
-        let geometry = Geometry::fit(store.page_size(), block, group_pages, options.bytes)?;
+        let geometry = Geometry::fit(store.page_size(), block, options.group_pages, options.bytes)?;
         device.grow(geometry.end(), Fill::Reserved)?;
         let header = CacheHeader {
             database,
             cache,
             page_size: geometry.page_size as u32,
             block: block as u32,
-            group_pages: group_pages as u32,
+            group_pages: options.group_pages as u32,
             write_through: options.write_through,
             groups: geometry.groups,
         };
@@ -123,6 +144,7 @@ impl FlashCache {
             header,
             geometry,
             policy,
+            writes_ahead: true,
             directory,
             passing: ranks::PASSING.rwlock(()),
             ring: ranks::RING.mutex(Ring {
@@ -138,6 +160,7 @@ impl FlashCache {
             pending: ranks::PENDING.mutex(Pending::default()),
             recent: ranks::RECENT.mutex(versions),
             freed_in_redo: Mutex::default(),
+            kept: ranks::KEPT.mutex(KeptGroups::new(&geometry, policy.into())),
             segments: ranks::SEGMENTS.mutex(Vec::new()),
             durable: AtomicU64::new(rear.0 - 1),
             poison: Poison::new("the flash cache takes nothing more"),

@@ -84,16 +84,23 @@ impl FlashCache {
             .collect()
     }
 
-    /// Reads the group by one request, if any of its images is needed, and verifies those.
+    /// Reads those of the group's images that are needed, and verifies them.
     fn read_leaving(
         &self,
         ring: &Ring,
         leaving: &mut [Leaving],
         scratch: &mut AlignedBuf,
     ) -> Result<(), TierError> {
-        let Some(last) = leaving.iter().rposition(|image| image.fate != Fate::Discard) else { return Ok(()) };
-        let len = self.geometry.used_bytes(last + 1);
-        let read = self.device.read(self.geometry.group_offset(ring.front), &mut scratch[..len]);
+        let needed = leaving.iter().filter(|image| image.fate != Fate::Discard);
+        let needed: Vec<(Slot, Word)> = needed.map(|image| (image.slot, image.word)).collect();
+        let kept = self.kept.lock().take(ring.front);
+        let read = match kept {
+            Some(group) => {
+                self.kept.lock().give_back(std::mem::replace(scratch, group));
+                Ok(())
+            }
+            None => self.read_transfer(ring.front, &needed, scratch),
+        };
         for (index, image) in leaving.iter_mut().enumerate().filter(|(_, image)| image.fate != Fate::Discard)
         {
             let at = self.geometry.image_at(index);

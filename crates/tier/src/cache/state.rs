@@ -3,6 +3,7 @@
 
 use super::directory::Directory;
 use super::geometry::{Geometry, Serial};
+use super::kept::KeptGroups;
 use super::lacking::Lacking;
 use super::open_group::OpenGroup;
 use super::pending::Pending;
@@ -28,6 +29,8 @@ pub struct FlashCache {
     pub(super) header: CacheHeader,
     pub(super) geometry: Geometry,
     pub(super) policy: CachePolicy,
+    /// Whether a background step writes back ahead of the front.
+    pub(super) writes_ahead: bool,
     pub(super) directory: Directory,
     /// In write-through mode, held shared while pages go first to the store and then to the cache.
     /// An exclusive holder sees no page between the two.
@@ -43,6 +46,8 @@ pub struct FlashCache {
     pub(super) recent: Mutex<Versions>,
     /// Freed pages of which recovery removed images from the directory.
     pub(super) freed_in_redo: Mutex<BTreeSet<PageId>>,
+    /// Groups near the front, read ahead.
+    pub(super) kept: Mutex<KeptGroups>,
     /// Complete segments of the directory; written by a thread that holds no lock.
     pub(super) segments: Mutex<Vec<Segment>>,
     /// Serial of the last durable group.

@@ -17,7 +17,6 @@ use crate::page_cache::statistics::add;
 use crate::page_tier::{PageWrite, Written};
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, PageId};
-use firndb_device::Durability;
 use firndb_log::Appended;
 
 impl Ring {
@@ -243,8 +242,7 @@ impl FlashCache {
         let (len, header) = self.compose(ring, &candidates);
         let outcome = {
             let open = self.open.read();
-            let offset = self.geometry.group_offset(serial);
-            self.device.write(offset, open.bytes(len), Durability::Durable)
+            self.write_transfer(serial, open.bytes(len), open.entries.len())
         };
         if let Err(error) = outcome {
             return Err(self.give_up(TierError::new(crate::TierErrorKind::Failed, error.message)));

@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CachePolicy {
-    /// Multi-version FIFO, page by page.
+    /// Multi-version FIFO; each page is written, and read when it is replaced, by a request of its
+    /// own. Those of a group are in flight together, as those of the paper's processes are.
     Fifo,
     /// Multi-version FIFO, a group of pages at a time (GR).
     GroupReplacement,
@@ -47,6 +48,10 @@ impl CachePolicy {
     /// Whether a clean page is admitted only if it left DRAM, or the cache, before, not long ago.
     pub(crate) fn selects(self) -> bool {
         matches!(self, CachePolicy::Selective | CachePolicy::Keeping)
+    }
+    /// Whether each page of a group is a request of its own.
+    pub(crate) fn is_page_by_page(self) -> bool {
+        self == CachePolicy::Fifo
     }
     /// Whether a page that enters while an older version is valid counts as referenced: it was used
     /// again.

@@ -22,7 +22,7 @@ pub fn selective(options: Options) -> Options {
     small(options).cache(|cache| cache.policy(CachePolicy::Selective))
 }
 pub fn page_by_page(options: Options) -> Options {
-    options.cache(|cache| cache.bytes(80 << 10).policy(CachePolicy::Fifo))
+    few_groups(options).cache(|cache| cache.policy(CachePolicy::Fifo))
 }
 /// Most of the database fits: pages are found again laps later, and segments hold several groups.
 pub fn roomy(options: Options) -> Options {

@@ -288,8 +288,7 @@ fn run(seed: u64, chosen: CacheOptions) -> u64 {
 fn no_page_is_found_in_an_earlier_incarnation() {
     for policy in [CachePolicy::Keeping, CachePolicy::GroupSecondChance, CachePolicy::Fifo] {
         for write_through in [false, true] {
-            let group_pages = if policy == CachePolicy::Fifo { 1 } else { 4 };
-            let chosen = CacheOptions { policy, write_through, group_pages, ..small() };
+            let chosen = CacheOptions { policy, write_through, ..small() };
             let found: u64 = (0..30).map(|seed| run(seed, chosen)).sum();
             assert!(
                 found > 30,

@@ -8,6 +8,7 @@ mod leaving;
 mod lost;
 mod model;
 mod opening;
+mod page_by_page;
 mod restoring;
 mod switching;
 mod threads;

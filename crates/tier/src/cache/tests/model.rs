@@ -152,7 +152,7 @@ impl Queue {
 /// Returns how many clean pages were declined.
 fn run(seed: u64, policy: CachePolicy) -> u64 {
     let mut rng = Rng::new(seed);
-    let group_pages = if policy == CachePolicy::Fifo { 1 } else { rng.between(2, 6) as usize };
+    let group_pages = rng.between(1, 6) as usize;
     let bytes = 80_000 + rng.below(60_000);
     let mut rig = Rig::new(CacheOptions { bytes, policy, group_pages, write_through: false });
     let slots = rig.cache.cache_statistics().slots as usize;
