@@ -12,7 +12,10 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparator {
     /// LRU-2 in place, written back by a lazy cleaner; empty after every restart (LC).
-    LazyCleaning,
+    LazyCleaning {
+        /// Percentage of dirty places above which the cleaner works.
+        dirty_percent_max: u8,
+    },
     /// Write-through; pages enter when they are read from the store, if their extent is warmer than
     /// the coldest that is cached; a slot directory on flash (TAC).
     Temperature,
@@ -22,39 +25,38 @@ pub enum Comparator {
 }
 
 impl Comparator {
+    /// Lazy cleaning with half of the places clean.
+    pub const LC: Comparator = Comparator::LazyCleaning { dirty_percent_max: 50 };
     /// All of them.
-    pub const ALL: [Comparator; 3] = [Comparator::LazyCleaning, Comparator::Temperature, Comparator::ReadLru];
-
-    /// What enters and what stays, if pages enter when they are read.
-    fn on_entry(self) -> Option<EntryPolicy> {
-        match self {
-            Comparator::LazyCleaning => None,
-            Comparator::Temperature => Some(EntryPolicy::Temperature),
-            Comparator::ReadLru => Some(EntryPolicy::ReadLru),
-        }
-    }
+    pub const ALL: [Comparator; 3] = [Comparator::LC, Comparator::Temperature, Comparator::ReadLru];
 }
 
 impl CacheKind for Comparator {
     fn name(&self) -> &'static str {
         match self {
-            Comparator::LazyCleaning => "lc",
+            Comparator::LazyCleaning { .. } => "lc",
             Comparator::Temperature => "tac",
             Comparator::ReadLru => "exadata",
         }
     }
 
     fn check(&self, options: &CacheOptions, page_size: usize, block: usize) -> Result<(), TierError> {
-        match self.on_entry() {
-            None => lazy_cleaning::check(options.bytes, page_size, block),
-            Some(policy) => on_entry::check(options.bytes, page_size, block, policy),
+        let check = |policy| on_entry::check(options.bytes, page_size, block, policy);
+        match self {
+            Comparator::LazyCleaning { .. } => lazy_cleaning::check(options.bytes, page_size, block),
+            Comparator::Temperature => check(EntryPolicy::Temperature),
+            Comparator::ReadLru => check(EntryPolicy::ReadLru),
         }
     }
 
     fn create(&self, site: CacheSite, options: CacheOptions) -> Result<Arc<dyn PageCache>, TierError> {
-        Ok(match self.on_entry() {
-            None => Arc::new(LazyCleaning::create(site, options.bytes)?),
-            Some(policy) => Arc::new(EntryCache::create(site, options.bytes, policy)?),
+        let bytes = options.bytes;
+        Ok(match *self {
+            Comparator::LazyCleaning { dirty_percent_max } => {
+                Arc::new(LazyCleaning::create(site, bytes, dirty_percent_max)?)
+            }
+            Comparator::Temperature => Arc::new(EntryCache::create(site, bytes, EntryPolicy::Temperature)?),
+            Comparator::ReadLru => Arc::new(EntryCache::create(site, bytes, EntryPolicy::ReadLru)?),
         })
     }
 
@@ -65,9 +67,12 @@ impl CacheKind for Comparator {
         _: u64,
         _: Range<Lsn>,
     ) -> Result<Arc<dyn PageCache>, TierError> {
-        Ok(match self.on_entry() {
-            None => Arc::new(LazyCleaning::open(site)?),
-            Some(policy) => Arc::new(EntryCache::open(site, policy)?),
+        Ok(match *self {
+            Comparator::LazyCleaning { dirty_percent_max } => {
+                Arc::new(LazyCleaning::open(site, dirty_percent_max)?)
+            }
+            Comparator::Temperature => Arc::new(EntryCache::open(site, EntryPolicy::Temperature)?),
+            Comparator::ReadLru => Arc::new(EntryCache::open(site, EntryPolicy::ReadLru)?),
         })
     }
 }

@@ -1,9 +1,10 @@
 //! Lazy cleaning (Do et al., SIGMOD 2011, "LC" in FaCE's tables): the comparator.
 //!
 //! Pages enter when they leave DRAM, as in FaCE, but each has one place, which a newer version
-//! overwrites. LRU-2 chooses victims. A cleaner writes dirty pages back once there are too many of
-//! them. The directory is in DRAM only: a restart begins with an empty cache, and a checkpoint has
-//! to write every dirty page to the store.
+//! overwrites. The victim is the coldest clean page by LRU-2. A cleaner writes dirty pages back
+//! once there are too many of them: the coldest, each with the dirty pages next to it in page
+//! number. The directory is in DRAM only: a restart begins with an empty cache, and a checkpoint
+//! has to write every dirty page to the store.
 //!
 //! Invariants:
 //! * The log is kept for every dirty page from its first change that the store does not have, so
@@ -12,11 +13,12 @@
 //!   clean or in the store.
 //!
 //! Locks: `state`, held briefly, never during I/O. A place in use (`users` > 0, or `moving`) is no
-//! victim.
+//! victim. A thread that reads waits for no other thread while it uses a place.
 //!
 //! This is the paper's policy, not its code. Memory: about 150 bytes a place, against FaCE's 16.
 
 mod places;
+mod read;
 mod work;
 
 use crate::comparator::Comparator;
@@ -27,6 +29,7 @@ use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{AlignedBuf, Device, Fill};
 use firndb_log::{Appended, LogError, Record};
 use firndb_tier::page_cache::header::CacheHeader;
+use firndb_tier::page_cache::read_below;
 use firndb_tier::page_cache::statistics::{CacheStatistics, Counters, add};
 use firndb_tier::{
     Allocation, BackingStore, CacheKind, CacheSite, CacheState, PageCache, PageRead, PageTier, PageWrite,
@@ -34,9 +37,7 @@ use firndb_tier::{
 };
 use places::{Place, State};
 
-/// Percentage of dirty places above which the cleaner works.
-const DIRTY_PERCENT_MAX: usize = 50;
-/// Pages that the cleaner writes back at a time.
+/// Pages that the cleaner writes back at a time, and perhaps some neighbours more.
 const CLEAN_PAGES: usize = 64;
 /// Fewest places: as many as a batch of the buffer may need at a time, and some to spare.
 const PLACES_MIN: u64 = 128;
@@ -47,6 +48,8 @@ pub struct LazyCleaning {
     store: Arc<dyn BackingStore>,
     header: CacheHeader,
     begin: u64,
+    /// Percentage of dirty places above which the cleaner works.
+    dirty_percent_max: u8,
     state: Mutex<State>,
     /// With `state`: signalled when a place is not in use any more.
     settled: Condvar,
@@ -70,10 +73,10 @@ pub(crate) fn check(bytes: u64, page_size: usize, block: usize) -> Result<(), Ti
 
 impl LazyCleaning {
     /// Creates a cache of `bytes` bytes on a device that is empty or held a cache of the same
-    /// database.
+    /// database. The cleaner works while more than `dirty_percent_max` % of the places are dirty.
     ///
     /// Errors: `BadArgument` if the device holds something else, or is too small.
-    pub fn create(site: CacheSite, bytes: u64) -> Result<LazyCleaning, TierError> {
+    pub fn create(site: CacheSite, bytes: u64, dirty_percent_max: u8) -> Result<LazyCleaning, TierError> {
         let CacheSite { device, store, database, cache } = site;
         CacheHeader::expect_vacant(&*device, database)?;
         let block = device.info().logical_block;
@@ -91,26 +94,31 @@ impl LazyCleaning {
             groups,
         };
         header.write(&*device)?;
-        Ok(LazyCleaning::assemble(device, store, header))
+        Ok(LazyCleaning::assemble(device, store, header, dirty_percent_max))
     }
 
     /// Opens it, empty.
     ///
     /// Errors: `Damaged` if the device is not this database's cache.
-    pub fn open(site: CacheSite) -> Result<LazyCleaning, TierError> {
+    pub fn open(site: CacheSite, dirty_percent_max: u8) -> Result<LazyCleaning, TierError> {
         let CacheSite { device, store, database, cache } = site;
         let header = CacheHeader::load(&*device, database, cache)?;
-        Ok(LazyCleaning::assemble(device, store, header))
+        Ok(LazyCleaning::assemble(device, store, header, dirty_percent_max))
     }
 
-    fn assemble(device: Arc<dyn Device>, store: Arc<dyn BackingStore>, header: CacheHeader) -> LazyCleaning {
-        let count = header.groups as usize;
-        let state = State { places: vec![None; count], free: (0..count).rev().collect(), ..State::default() };
+    fn assemble(
+        device: Arc<dyn Device>,
+        store: Arc<dyn BackingStore>,
+        header: CacheHeader,
+        dirty_percent_max: u8,
+    ) -> LazyCleaning {
+        let state = State::empty(header.groups as usize);
         LazyCleaning {
             begin: 2 * CacheHeader::slot_bytes(header.block as usize) as u64,
             device,
             store,
             header,
+            dirty_percent_max,
             state: ranks::PLACES.mutex(state),
             settled: Condvar::new(),
             poison: Poison::new("the flash cache takes nothing more"),
@@ -124,18 +132,10 @@ impl PageTier for LazyCleaning {
     firndb_tier::forward_tier!(store: page_size, make_batch_space, reserve, unreserve, prepare);
     firndb_tier::forward_tier!(store: page_is_lost, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
-        for read in reads {
-            match self.read_page(read.page, read.buf) {
-                Some(outcome) => {
-                    add(&self.counters.hits, 1);
-                    read.outcome = outcome;
-                }
-                None => {
-                    add(&self.counters.misses, 1);
-                    self.store.read_batch(std::slice::from_mut(read));
-                }
-            }
-        }
+        let missed = self.read_cached(reads);
+        add(&self.counters.misses, missed.len());
+        add(&self.counters.hits, reads.len() - missed.len());
+        read_below(&*self.store, reads, &missed);
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         if self.leaving.load(Relaxed) {
@@ -168,13 +168,13 @@ impl PageTier for LazyCleaning {
     fn sync(&self) -> Result<(), TierError> {
         // Only what is dirty when the call begins; for pages that become dirty later the log is
         // kept.
-        let mut left = self.state.lock().dirty;
+        let mut left = self.state.lock().dirty_count();
         while left > 0 {
-            let places = self.dirty_places(CLEAN_PAGES.min(left));
+            let places = self.state.lock().coldest_dirty(CLEAN_PAGES.min(left));
             if places.is_empty() {
                 break;
             }
-            left -= places.len();
+            left = left.saturating_sub(places.len());
             self.clean(&places)?;
         }
         self.store.sync()
@@ -215,21 +215,30 @@ impl PageCache for LazyCleaning {
         CacheState::default()
     }
     fn step(&self) -> Result<Progress, TierError> {
-        let due = {
+        let coldest = {
             let state = self.state.lock();
-            state.dirty * 100 > state.places.len() * DIRTY_PERCENT_MAX
+            if state.dirty_count() * 100 <= state.places.len() * usize::from(self.dirty_percent_max) {
+                return Ok(Progress::Idle);
+            }
+            state.coldest_dirty(CLEAN_PAGES)
         };
-        if !due {
-            return Ok(Progress::Idle);
-        }
-        let cleaned = self.clean(&self.dirty_places(CLEAN_PAGES))?;
+        let cleaned = self.clean(&coldest)?;
         Ok(if cleaned > 0 { Progress::Worked } else { Progress::Idle })
     }
     fn set_leaving(&self, leaving: bool) {
         self.leaving.store(leaving, Relaxed);
     }
     fn leave_step(&self) -> Result<Progress, TierError> {
-        let places = self.dirty_places(CLEAN_PAGES);
+        let places = {
+            let mut state = self.state.lock();
+            let places = state.coldest_dirty(CLEAN_PAGES);
+            if places.is_empty() && state.dirty_count() > 0 {
+                // Other threads are writing them.
+                self.settled.wait(&mut state);
+                return Ok(Progress::Worked);
+            }
+            places
+        };
         if places.is_empty() {
             self.store.flush_records(self.store.records_end())?;
             return Ok(Progress::Idle);
@@ -255,7 +264,7 @@ impl PageCache for LazyCleaning {
         true
     }
     fn kind(&self) -> Arc<dyn CacheKind> {
-        Arc::new(Comparator::LazyCleaning)
+        Arc::new(Comparator::LazyCleaning { dirty_percent_max: self.dirty_percent_max })
     }
     fn cache_statistics(&self) -> CacheStatistics {
         let state = self.state.lock();
@@ -263,7 +272,7 @@ impl PageCache for LazyCleaning {
         statistics.slots = state.places.len() as u64;
         statistics.slots_used = (state.places.len() - state.free.len()) as u64;
         statistics.pages_valid = state.pages.len() as u64;
-        statistics.pages_dirty = state.dirty as u64;
+        statistics.pages_dirty = state.dirty_count() as u64;
         statistics.leaving = self.leaving.load(Relaxed);
         let places = state.places.len() * size_of::<Option<Place>>();
         let pages = state.pages.len() * (size_of::<(PageId, usize)>() + size_of::<(u64, u64, usize)>());

@@ -54,7 +54,7 @@ fn policy_of(seed: u64) -> Compared {
 fn smallest(rng: &mut Rng, policy: Compared) -> CacheSetup {
     // Lazy cleaning has a least size of its own; of groups there must be space for eight with their
     // headers.
-    let least = if policy == Compared::Other(Comparator::LazyCleaning) { 200 } else { 64 };
+    let least = if policy == Compared::Other(Comparator::LC) { 200 } else { 64 };
     CacheSetup {
         policy,
         pages: (GROUP_PAGES as u64 * rng.between(12, 30)).max(least),

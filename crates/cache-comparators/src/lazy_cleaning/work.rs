@@ -1,11 +1,11 @@
-//! Reading, taking and cleaning pages.
+//! Taking and cleaning pages.
 
 use super::LazyCleaning;
 use super::places::Place;
 use firndb_base::{Crc32c, Lsn, PageId};
 use firndb_device::{AlignedBuf, Durability, Io, IoOp};
 use firndb_tier::page_cache::statistics::add;
-use firndb_tier::{Found, PageWrite, TierError, TierErrorKind, Written};
+use firndb_tier::{PageWrite, TierError, TierErrorKind, Written};
 
 /// Pages that one caller has in flight at once. Their places are unavailable to others meanwhile,
 /// so all callers together stay below the fewest places of a cache.
@@ -21,16 +21,10 @@ impl LazyCleaning {
         Crc32c::new().with(&page.0.to_le_bytes()).with(&version.0.to_le_bytes()).with(image).value()
     }
 
-    /// Reads the image in a place that does not change meanwhile.
-    pub(crate) fn read_place(&self, at: usize, place: &Place, buf: &mut [u8]) -> Result<(), TierError> {
-        self.device.read(self.offset(at), buf)?;
-        self.verify(place, buf)
-    }
-
     /// Checks that this is the image that was written to the place. After a failed write it need
     /// not be: the write may have ended half way, in place. That is no damage, since the log is
     /// kept for it.
-    fn verify(&self, place: &Place, buf: &[u8]) -> Result<(), TierError> {
+    pub(crate) fn verify(&self, place: &Place, buf: &[u8]) -> Result<(), TierError> {
         if LazyCleaning::checksum(place.page, place.version, buf) == place.checksum {
             return Ok(());
         }
@@ -48,39 +42,6 @@ impl LazyCleaning {
                 self.device.info().name
             ),
         ))
-    }
-
-    /// Reads a page that is in the cache; `None` if it is not, or is clean and cannot be read.
-    pub(crate) fn read_page(&self, page: PageId, buf: &mut [u8]) -> Option<Result<Found, TierError>> {
-        let (at, place) = {
-            let mut state = self.state.lock();
-            let at = loop {
-                let at = *state.pages.get(&page)?;
-                if !state.place(at).moving {
-                    break at;
-                }
-                self.settled.wait(&mut state);
-            };
-            state.touch(at);
-            state.place(at).users += 1;
-            (at, *state.place(at))
-        };
-        let read = self.read_place(at, &place, buf);
-        let mut state = self.state.lock();
-        self.settled.notify_all();
-        if read.is_err() && !place.dirty {
-            // The store has the page: this place is not read any more.
-            add(&self.counters.faults, 1);
-            if state.pages.get(&page) == Some(&at) {
-                state.pages.remove(&page);
-            }
-        }
-        state.release(at);
-        match read {
-            Ok(()) => Some(Ok(Found { version: place.version, dirty: place.dirty, cached: true })),
-            Err(_) if !place.dirty => None,
-            Err(error) => Some(Err(error)),
-        }
     }
 
     /// Takes pages, and sets their outcomes.
@@ -152,18 +113,18 @@ impl LazyCleaning {
         if write.dirty {
             let place = state.place(at);
             let (was, first) = (place.dirty, place.recovery_lsn);
-            place.dirty = true;
             place.recovery_lsn = if was { first.min(write.recovery_lsn) } else { write.recovery_lsn };
             place.after_cleaning =
                 Some(place.after_cleaning.map_or(write.recovery_lsn, |lsn| lsn.min(write.recovery_lsn)));
-            state.dirty += usize::from(!was);
+            state.set_dirty(at, true);
         }
         add(if write.dirty { &self.counters.dirty_enqueued } else { &self.counters.clean_enqueued }, 1);
         Ok(Written::Taken)
     }
 
-    /// Chooses a place for the page, marked as moving: its own, or a free one, or a victim's; and
-    /// whether it is new to the page. `None` if the page is clean and in the cache already.
+    /// Chooses a place for the page, marked as moving: its own, or a free one, or that of the
+    /// coldest clean page; and whether it is new to the page. `None` if the page is clean and in
+    /// the cache already.
     pub(crate) fn claim(&self, write: &PageWrite<'_>) -> Result<Option<(usize, bool)>, TierError> {
         let mut state = self.state.lock();
         loop {
@@ -180,55 +141,36 @@ impl LazyCleaning {
                 self.settled.wait(&mut state);
                 continue;
             }
-            if let Some(at) = state.free.pop() {
-                state.time += 1;
-                let time = state.time;
-                state.places[at] = Some(Place {
-                    page: write.page,
-                    version: write.version,
-                    checksum: 0,
-                    dirty: false,
-                    recovery_lsn: Lsn::MAX,
-                    after_cleaning: None,
-                    last: time,
-                    before: 0,
-                    users: 0,
-                    moving: true,
-                });
-                state.order.insert((0, time, at));
-                state.pages.insert(write.page, at);
+            if let Some(at) = state.occupy(write.page, write.version) {
                 return Ok(Some((at, true)));
             }
-            let victim = state.victims().next();
-            match victim {
-                None => self.settled.wait(&mut state),
-                Some(at) if !state.place(at).dirty => {
-                    add(&self.counters.discarded_clean, 1);
-                    state.forget(at);
-                }
-                Some(_) => {
-                    // The cleaner is behind: write back a few at once, so that not every page
-                    // waits.
-                    let next: Vec<usize> =
-                        state.victims().filter(|at| state.is_dirty(*at)).take(CLEANED_TOGETHER).collect();
-                    drop(state);
-                    self.clean(&next)?;
-                    state = self.state.lock();
-                }
+            if let Some(at) = state.victim() {
+                add(&self.counters.discarded_clean, 1);
+                state.forget(at);
+                continue;
             }
+            // No page is clean and idle. Several are written back, so that not every page waits.
+            let coldest = state.coldest_dirty(CLEANED_TOGETHER);
+            if coldest.is_empty() {
+                self.settled.wait(&mut state);
+                continue;
+            }
+            drop(state);
+            self.clean(&coldest)?;
+            state = self.state.lock();
         }
     }
 
-    /// Writes these places' pages to the store, if they are dirty and no thread is moving them.
+    /// Writes these places' pages to the store, if they are still dirty and no other thread writes
+    /// them, here or there.
     pub(crate) fn clean(&self, places: &[usize]) -> Result<usize, TierError> {
         let mut chosen: Vec<(usize, Place)> = Vec::with_capacity(places.len());
         {
             let mut state = self.state.lock();
             for &at in places {
-                let Some(place) = state.places[at].as_mut().filter(|place| place.dirty && !place.moving)
-                else {
-                    continue;
-                };
+                let idle = |place: &&mut Place| place.dirty && !place.moving && !place.cleaning;
+                let Some(place) = state.places[at].as_mut().filter(idle) else { continue };
+                place.cleaning = true;
                 // Keeps a newer version from overwriting it while it is read.
                 place.users += 1;
                 place.after_cleaning = None;
@@ -266,6 +208,7 @@ impl LazyCleaning {
                 }
                 Err(error) => failure = Some(error),
             }
+            state.place(*at).cleaning = false;
             state.release(*at);
         }
         add(&self.counters.write_backs, cleaned);
@@ -308,23 +251,8 @@ impl LazyCleaning {
             } else {
                 // The last user frees the place.
                 state.pages.remove(page);
-                let place = state.place(at);
-                if std::mem::take(&mut place.dirty) {
-                    state.dirty -= 1;
-                }
+                state.set_dirty(at, false);
             }
         }
-    }
-
-    pub(crate) fn dirty_places(&self, most: usize) -> Vec<usize> {
-        let mut state = self.state.lock();
-        let (from, count) = (state.cleaner_at, state.places.len());
-        let dirty: Vec<usize> = (0..count)
-            .map(|step| (from + step) % count)
-            .filter(|at| state.places[*at].as_ref().is_some_and(|place| place.dirty && !place.moving))
-            .take(most)
-            .collect();
-        state.cleaner_at = dirty.last().map_or(from, |last| (last + 1) % count);
-        dirty
     }
 }

@@ -5,36 +5,142 @@ use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_cache_comparators::LazyCleaning;
-use firndb_device::MemoryDevice;
+use firndb_device::{AlignedBuf, Counting, MemoryDevice};
 use firndb_log::LogClass;
 use firndb_tier::store::{Journal, Store};
 use firndb_tier::testing::small_store::{PAGE_SIZE, TestLog, image, offer_durable, publish_in, read, work};
-use firndb_tier::{PageCache, PageTier, TierError, TierErrorKind, Written};
+use firndb_tier::{PageCache, PageRead, PageTier, TierError, TierErrorKind, Written};
 use std::collections::BTreeMap;
+
+/// Of the places that may be dirty before the cleaner works.
+const DIRTY_PERCENT_MAX: u8 = 50;
 
 struct Bed {
     below: Below,
     log: Arc<TestLog>,
     store: Arc<Store>,
     device: Arc<MemoryDevice>,
+    /// Above it, below the cache.
+    counting: Arc<Counting>,
     cache: LazyCleaning,
     pages: Vec<PageId>,
 }
 
 fn bed(pages: usize) -> Bed {
+    bed_with(pages, DIRTY_PERCENT_MAX)
+}
+
+fn bed_with(pages: usize, dirty_percent_max: u8) -> Bed {
     let below = Below::new();
     let (log, store) = (below.log.clone(), below.store.clone());
     let device = Arc::new(MemoryDevice::new("cache"));
     let bytes = (8192 + 128 * PAGE_SIZE) as u64;
-    let cache = LazyCleaning::create(below.site(device.clone()), bytes).unwrap();
+    let counting = Arc::new(Counting::new(device.clone()));
+    let cache = LazyCleaning::create(below.site(counting.clone()), bytes, dirty_percent_max).unwrap();
     let pages: Vec<PageId> = (0..pages).map(|_| cache.reserve(LogClass::Normal).unwrap()).collect();
     publish_in(&cache, &pages, &[], &mut |record| log.append(record)).unwrap();
-    Bed { below, log, store, device, cache, pages }
+    Bed { below, log, store, device, counting, cache, pages }
 }
 
 impl Bed {
     fn write(&self, page: PageId, version: Lsn, dirty: bool) -> Result<Written, TierError> {
         offer_durable(&self.cache, &self.log, (page, version), dirty)
+    }
+    /// Writes new versions of these pages, which are then dirty.
+    fn change(&self, pages: &[PageId]) {
+        for page in pages {
+            assert_eq!(self.write(*page, self.log.tick(), true), Ok(Written::Taken));
+        }
+    }
+    /// Pages in the cache, by number.
+    fn cached(&self) -> Vec<PageId> {
+        let mut cached = Vec::new();
+        for page in &self.pages {
+            let before = self.cache.cache_statistics().hits;
+            read(&self.cache, *page).unwrap();
+            if self.cache.cache_statistics().hits > before {
+                cached.push(*page);
+            }
+        }
+        cached
+    }
+    /// Which of these pages the store lacks.
+    fn lacking(&self, pages: &[PageId]) -> Vec<PageId> {
+        let version = |page: &PageId| self.cache.version_of(*page).unwrap().unwrap();
+        let stored = |page: &PageId| self.store.version_of(*page).unwrap().unwrap();
+        pages.iter().filter(|page| stored(page) < version(page)).copied().collect()
+    }
+}
+
+#[test]
+fn victims_are_clean_pages_even_if_dirty_ones_are_colder() {
+    let bed = bed(140);
+    let (dirty, clean) = bed.pages[..128].split_at(60);
+    bed.change(clean);
+    bed.cache.sync().unwrap();
+    // Colder by LRU-2 than all the others: these were used twice.
+    clean.iter().for_each(|page| drop(read(&bed.cache, *page).unwrap()));
+    bed.change(dirty);
+    let written_back = bed.cache.cache_statistics().write_backs;
+    bed.change(&bed.pages[128..]);
+    assert_eq!(bed.cache.cache_statistics().write_backs, written_back, "nothing waits for the store");
+    let cached = bed.cached();
+    assert!(dirty.iter().all(|page| cached.contains(page)), "the dirty ones stayed");
+    assert!(clean[..12].iter().all(|page| !cached.contains(page)), "the coldest clean ones went");
+    assert!(clean[12..].iter().all(|page| cached.contains(page)));
+}
+
+#[test]
+fn only_if_no_page_is_clean_does_the_thread_that_needs_a_place_write_the_coldest() {
+    let bed = bed_with(300, 100);
+    // Every other page, so that no page has a neighbour.
+    let all: Vec<PageId> = bed.pages.iter().copied().filter(|page| page.0 % 2 == 0).collect();
+    bed.change(&all[..128]);
+    // The first ten are hot.
+    all[..10].iter().for_each(|page| drop(read(&bed.cache, *page).unwrap()));
+    assert_eq!(bed.cache.step().unwrap(), Progress::Idle, "all places may be dirty");
+    bed.change(&all[128..129]);
+    let cleaned = bed.cache.cache_statistics().write_backs;
+    assert!((1..=16).contains(&cleaned), "a few at once: {cleaned}");
+    let lacking = bed.lacking(&all[..128]);
+    assert_eq!(lacking[..10], all[..10], "the hot ones were left dirty");
+    assert_eq!(lacking[10..], all[10 + cleaned as usize..128], "the coldest were written");
+}
+
+#[test]
+fn the_share_of_dirty_pages_is_the_cleaners_threshold() {
+    for percent in [10, 80] {
+        let bed = bed_with(128, percent);
+        let most = 128 * usize::from(percent) / 100;
+        bed.change(&bed.pages[..most]);
+        assert_eq!(bed.cache.step().unwrap(), Progress::Idle, "{percent} %");
+        bed.change(&bed.pages[most..=most]);
+        assert_eq!(bed.cache.step().unwrap(), Progress::Worked, "{percent} %");
+    }
+}
+
+#[test]
+fn a_batch_is_read_side_by_side_from_cache_and_store() {
+    let bed = bed(140);
+    bed.change(&bed.pages[..140]);
+    let cached = bed.cached();
+    assert_eq!(cached.len(), 128);
+    let mut bufs: Vec<AlignedBuf> = bed.pages.iter().map(|_| AlignedBuf::zeroed(PAGE_SIZE)).collect();
+    let outcome = || Err(TierError::new(TierErrorKind::Failed, "not read"));
+    let mut reads: Vec<PageRead<'_>> = bed
+        .pages
+        .iter()
+        .zip(&mut bufs)
+        .map(|(page, buf)| PageRead { page: *page, buf, outcome: outcome() })
+        .collect();
+    let before = bed.counting.snapshot();
+    bed.cache.read_batch(&mut reads);
+    let asked = bed.counting.snapshot().since(&before);
+    assert_eq!((asked.batches, asked.reads.ops), (1, 128));
+    for read in &reads {
+        let found = read.outcome.clone().unwrap();
+        assert_eq!(found.cached, cached.contains(&read.page));
+        assert!(*read.buf == image(read.page, found.version)[..]);
     }
 }
 
@@ -80,7 +186,7 @@ fn every_version_is_read_back_and_the_log_is_kept_for_what_the_store_lacks() {
     assert!(bed.cache.check(&mut |fault| faults.push(fault)).unwrap() > 0);
     assert_eq!(faults, Vec::<String>::new());
     // A restart begins with an empty cache, and the store has everything.
-    let again = LazyCleaning::open(bed.below.site(bed.device.clone())).unwrap();
+    let again = LazyCleaning::open(bed.below.site(bed.device.clone()), DIRTY_PERCENT_MAX).unwrap();
     assert_eq!(again.cache_statistics().pages_valid, 0);
     for (page, version) in &newest {
         assert_eq!(read(&again, *page).unwrap().0, (*version, false));

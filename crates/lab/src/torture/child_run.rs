@@ -123,7 +123,7 @@ impl ChildRun<'_> {
             command.arg(name).arg(value.to_string());
         }
         if let (Some(bytes), Some(policy)) = (self.args.cache, self.setting.policy) {
-            command.args(["--cache", &bytes.to_string(), "--cache-policy", policy.name()]);
+            command.args(["--cache", &bytes.to_string(), "--cache-policy", &policy.name()]);
         }
         if self.args.acknowledge_early {
             command.arg("--acknowledge-early");

@@ -138,7 +138,7 @@ impl CacheSetup {
         let group_pages = pick(rng, &[4, 8, 32]);
         let policy = pick(rng, &Compared::ALL);
         // Lazy cleaning has a least size of its own.
-        let least = if policy == Compared::Other(Comparator::LazyCleaning) { 200 } else { 0 };
+        let least = if policy == Compared::Other(Comparator::LC) { 200 } else { 0 };
         CacheSetup {
             policy,
             pages: (group_pages as u64 * pick(rng, &[20, 30, 100])).max(least),

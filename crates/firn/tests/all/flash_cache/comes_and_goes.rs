@@ -33,7 +33,7 @@ fn tiny(policy: Compared) -> CacheSpec {
 const GSC: Compared = Compared::Firn(CachePolicy::GroupSecondChance);
 const GR: Compared = Compared::Firn(CachePolicy::GroupReplacement);
 const FIFO: Compared = Compared::Firn(CachePolicy::Fifo);
-const LC: Compared = Compared::Other(Comparator::LazyCleaning);
+const LC: Compared = Compared::Other(Comparator::LC);
 
 const ROWS: u32 = 260;
 
@@ -206,7 +206,7 @@ fn it_comes_and_goes_while_clients_work() {
             wait_for(&db, 300);
             db.resize_cache(200 << 10, &mut |_| {}).unwrap();
             let status = db.cache_status().unwrap();
-            assert_eq!((status.state, name_of(&status)), (CacheMemberState::InUse, policy.name()));
+            assert_eq!((status.state, name_of(&status)), (CacheMemberState::InUse, &*policy.name()));
             assert!(status.shape.unwrap().bytes > 150 << 10, "{status:?}");
             wait_for(&db, 300);
             if round == 1 {

@@ -186,7 +186,7 @@ fn caches_that_pages_enter_when_they_are_read_are_found_again_and_can_be_missed(
 fn a_cache_of_another_kind_is_opened_with_that_kind_or_given_up() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("db");
-    let with = |options: Options| options.cache(|cache| cache.kind(Arc::new(Comparator::LazyCleaning)));
+    let with = |options: Options| options.cache(|cache| cache.kind(Arc::new(Comparator::LC)));
     let db = with(cached()).open(&path).expect("created");
     fill(&db, 0, 500, 1);
     db.close().expect("closed");

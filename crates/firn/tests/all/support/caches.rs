@@ -37,7 +37,7 @@ pub fn through(options: Options) -> Options {
 }
 
 pub fn lazily_cleaned(options: Options) -> Options {
-    options.cache(|cache| cache.bytes(160 << 10).kind(Arc::new(Comparator::LazyCleaning)))
+    options.cache(|cache| cache.bytes(160 << 10).kind(Arc::new(Comparator::LC)))
 }
 
 pub fn by_temperature(options: Options) -> Options {

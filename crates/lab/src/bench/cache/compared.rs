@@ -3,11 +3,21 @@
 use firndb::CachePolicy;
 use firndb_cache_comparators::{Comparator, Compared};
 
-pub const LC: Compared = Compared::Other(Comparator::LazyCleaning);
+/// In the figures, the best of [`super::lazy::SHARES`].
+pub const LC: Compared = Compared::Other(Comparator::LC);
 pub const TAC: Compared = Compared::Other(Comparator::Temperature);
 pub const EXADATA: Compared = Compared::Other(Comparator::ReadLru);
 pub const FIFO: Compared = Compared::Firn(CachePolicy::Fifo);
 pub const GR: Compared = Compared::Firn(CachePolicy::GroupReplacement);
 pub const GSC: Compared = Compared::Firn(CachePolicy::GroupSecondChance);
+/// FaCE as published, without Firn's write-back ahead.
+pub const GR_PAPER: Compared = Compared::Paper(CachePolicy::GroupReplacement);
+pub const GSC_PAPER: Compared = Compared::Paper(CachePolicy::GroupSecondChance);
 pub const SELECT: Compared = Compared::Firn(CachePolicy::Selective);
 pub const KEEP: Compared = Compared::Firn(CachePolicy::Keeping);
+
+/// All, in the order of the tables.
+pub const ALL: [Compared; 10] = [EXADATA, TAC, LC, FIFO, GR_PAPER, GSC_PAPER, GR, GSC, SELECT, KEEP];
+
+/// Those that a user of Firn chooses from.
+pub const PRODUCT: [Compared; 5] = [FIFO, GR, GSC, SELECT, KEEP];

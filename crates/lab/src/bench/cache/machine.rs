@@ -9,6 +9,7 @@ use super::found::{DeviceFound, Found};
 use super::in_place::InPlace;
 use super::meter::{Counts, Meter};
 use super::population::{Population, Size, options};
+use super::scan;
 use crate::bench::cells::{Cellular, end_of};
 use crate::bench::simulation::simulate;
 use crate::cost::charged::Charged;
@@ -83,6 +84,8 @@ pub struct Cell {
     /// Whether each client keeps to a warehouse of its own, as the terminals of BenchmarkSQL, the
     /// paper's tool, do.
     pub pinned: bool,
+    /// Clients beside those that scan a table.
+    pub scanners: usize,
     /// Log between two checkpoints.
     pub checkpoint_bytes: u64,
     /// Whether it is measured once the cache has been filled, or once all that is used is in DRAM.
@@ -105,11 +108,15 @@ impl Cell {
             format!("{} {} % on {}", cache.policy.name(), cache.percent, cache.profile.name)
         });
         let clients = if self.pinned { "" } else { ", clients everywhere" };
+        let scans = match self.scanners {
+            0 => String::new(),
+            scanners => format!(", {scanners} scanning"),
+        };
         let checkpoints = match self.checkpoint_bytes {
             NO_CHECKPOINT => String::new(),
             bytes => format!(", checkpoints every {} MiB", bytes >> 20),
         };
-        format!("{data}, {cache}, {:.1} % DRAM{clients}{checkpoints}", self.dram_percent)
+        format!("{data}, {cache}, {:.1} % DRAM{clients}{scans}{checkpoints}", self.dram_percent)
     }
 }
 
@@ -229,7 +236,7 @@ impl Machine {
             Some(cell_cache) => {
                 let device = emulated(cache, &cell_cache.profile, cell.seed + 2)?;
                 timed.push(device.clone());
-                let sealed = matches!(cell_cache.policy, Compared::Firn(_));
+                let sealed = !matches!(cell_cache.policy, Compared::Other(_));
                 Arc::new(Meter::new(device.device(), if sealed { SEALED_PAGE } else { PAGE }))
             }
             None => Arc::new(Meter::new(cache.clone(), PAGE)),
@@ -398,7 +405,9 @@ fn simulated(cell: &Cell, population: Population, interrupted: &AtomicBool) -> R
         before: None,
         after: None,
     };
-    let report = tpcc::run(&engine, &driver, &clients, &stop, &mut |live| course.look(&live))?;
+    let report = scan::beside(&engine, (cell.scanners, cell.size.scale.warehouses), &stop, || {
+        tpcc::run(&engine, &driver, &clients, &stop, &mut |live| course.look(&live))
+    })?;
     let Course { before, after, .. } = course;
     machine.measure(false);
     let (Some(before), Some(after)) = (before, after) else {

@@ -8,11 +8,14 @@
 mod compared;
 mod found;
 mod in_place;
+mod lazy;
 mod machine;
 mod meter;
 mod more;
+mod policy;
 mod population;
 mod restart;
+mod scan;
 mod sizes;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
@@ -21,7 +24,7 @@ use crate::bench::kept::{Head, Kept};
 use crate::bench::made::Made;
 use crate::bench::picture;
 use clap::{Args, ValueEnum};
-use compared::{EXADATA, FIFO, GR, GSC, KEEP, LC, SELECT, TAC};
+use compared::LC;
 use firndb_cache_comparators::Compared;
 use firndb_console::{Failure, commit_of_source, interrupt};
 use firndb_profile::DeviceProfile;
@@ -35,7 +38,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const TABLES: [&str; 4] = ["3", "4", "5", "6"];
-const FIGURES: [&str; 4] = ["4", "5", "6", "overhead"];
+const FIGURES: [&str; 5] = ["4", "5", "6", "overhead", "policy"];
 
 /// How large a database is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,8 +58,8 @@ pub struct BenchCache {
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(TABLES),
           required_unless_present_any = ["all", "figure"])]
     pub table: Vec<String>,
-    /// A figure of the paper, or `overhead`: what the cache costs where it cannot help; again for
-    /// more
+    /// A figure of the paper; `overhead`: what the cache costs where it cannot help; `policy`:
+    /// Firn's policies over loads and drives (not among all); again for more
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(FIGURES))]
     pub figure: Vec<String>,
     /// All tables and figures
@@ -71,7 +74,9 @@ pub struct BenchCache {
     /// Sizes of the cache in percent of the database [4 to 28, as in the paper]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
     pub percent: Vec<f64>,
-    /// Policies: exadata, tac, lc, fifo, gr, gsc, select, keep [all]
+    /// Policies: exadata, tac, lc, fifo, gr, gsc, select, keep; gr-paper, gsc-paper: without Firn's
+    /// write-back ahead; lc:0.3: cleaning from this share of dirty pages on; the best is shown if
+    /// there are several [all, and several shares]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Clients work on all warehouses alike, instead of one of its own each
@@ -81,6 +86,16 @@ pub struct BenchCache {
     /// as the paper's
     #[arg(long)]
     pub runs: bool,
+    /// Clients beside those of TPC-C that scan a table which is larger than DRAM, without end
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub scanners: usize,
+    /// Drives of the cache for `--figure policy` [samsung-470, x25-e, sata-ssd, nvme,
+    /// network-volume]
+    #[arg(long, value_name = "PROFILE", value_delimiter = ',')]
+    pub flash: Vec<String>,
+    /// What the pages are on: a profile of one drive or array [cheetah-15k-raid8]
+    #[arg(long, value_name = "PROFILE")]
+    pub data: Option<String>,
     /// Virtual seconds of each run [20, or 5 with --quick]
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
@@ -108,6 +123,7 @@ fn head(args: &BenchCache) -> Head {
         "customers": size.scale.customers, "clients": size.clients, "dram_percent": DRAM_PERCENT,
         "quick": args.quick, "seconds": args.seconds, "cores": machine::CORES,
         "everywhere": args.everywhere, "runs": args.runs,
+        "scanners": args.scanners, "data": args.data,
     });
     let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
     conditions.simulated = true;
@@ -174,6 +190,9 @@ impl Bench<'_> {
         if figure("overhead") {
             figures.push(more::overhead(self)?);
         }
+        if args.figure.iter().any(|wanted| wanted == "policy") {
+            figures.extend(policy::loads(self)?);
+        }
         Ok(figures)
     }
 
@@ -187,11 +206,12 @@ impl Bench<'_> {
     }
 
     fn policies(&self) -> Vec<Compared> {
+        let lc_somehow = |name: &String| name.starts_with("lc:");
         let wanted = |policy: &Compared| {
-            self.args.policy.is_empty() || self.args.policy.iter().any(|name| name == policy.name())
+            let named = self.args.policy.iter().any(|name| *name == policy.name());
+            named || self.args.policy.is_empty() || *policy == LC && self.args.policy.iter().any(lc_somehow)
         };
-        // In the order of the tables.
-        [EXADATA, TAC, LC, FIFO, GR, GSC, SELECT, KEEP].into_iter().filter(wanted).collect()
+        compared::ALL.into_iter().filter(wanted).collect()
     }
 
     fn profile(&self, name: &str) -> Result<DeviceProfile, Failure> {
@@ -199,7 +219,7 @@ impl Bench<'_> {
     }
 
     fn disks(&self) -> Result<Data, Failure> {
-        let profile = self.profile("cheetah-15k-raid8")?;
+        let profile = self.profile(self.args.data.as_deref().unwrap_or("cheetah-15k-raid8"))?;
         Ok(if self.args.runs { Data::Disks(profile) } else { Data::DisksInPlace(profile) })
     }
 
@@ -216,6 +236,7 @@ impl Bench<'_> {
             dram_percent: DRAM_PERCENT,
             log: self.profile("disk-10k-wce")?,
             pinned: !self.args.everywhere,
+            scanners: self.args.scanners,
             checkpoint_bytes: NO_CHECKPOINT,
             fills: true,
             time: self.time(),
@@ -228,8 +249,18 @@ impl Bench<'_> {
         self.cell(self.disks()?, Some(cache))
     }
 
-    /// Measures a cell, if that was not done already.
+    /// Measures a cell, if that was not done already; lazy cleaning at its best.
     fn measure(&self, cell: &Cell, judged: Judged) -> Result<Measured<Found>, Failure> {
+        let shares = lazy::shares(&self.args.policy, self.args.quick);
+        let Some(cells) = lazy::swept(cell, &shares) else { return self.measure_one(cell, judged) };
+        let found = cells.iter().map(|cell| self.measure_one(cell, judged));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let rate = |found: &Measured<Found>| found.value(|found| found.tpm).median();
+        Ok(found.into_iter().max_by(|a, b| rate(a).total_cmp(&rate(b))).expect("there are shares"))
+    }
+
+    /// Measures a cell as it is, if that was not done already.
+    fn measure_one(&self, cell: &Cell, judged: Judged) -> Result<Measured<Found>, Failure> {
         let (population, stop) = (self.population.clone(), self.stop);
         self.cells.of(cell, judged, move |cell, seed| {
             let load = || population::load(cell.size, cell.seed, machine::CORES);

@@ -1,7 +1,7 @@
 //! Tables 3 and 4 and figure 4: policies over the size of the cache.
 
 use super::Bench;
-use super::compared::{EXADATA, FIFO, GR, GSC, KEEP, LC, SELECT, TAC};
+use super::compared::{EXADATA, FIFO, GR, GR_PAPER, GSC, GSC_PAPER, KEEP, LC, SELECT, TAC};
 use super::found::Found;
 use super::machine::Data;
 use crate::bench::cells::{Judged, Measured};
@@ -58,7 +58,10 @@ pub fn title(policy: Compared) -> &'static str {
         KEEP => "Firn keep",
         TAC => "TAC",
         EXADATA => "Exadata",
-        other => other.name(),
+        GR_PAPER => "FaCE+GR as published",
+        GSC_PAPER => "FaCE+GSC as published",
+        Compared::Other(_) => "LC at a share of dirty pages",
+        Compared::Firn(_) | Compared::Paper(_) => "FaCE as published",
     }
 }
 
