@@ -30,6 +30,8 @@ pub struct Emulated {
     inner: Arc<dyn Device>,
     info: DeviceInfo,
     pacer: Pacer,
+    /// Channels or spindles, which work side by side.
+    servers: u32,
     /// Calls take no modelled time.
     free: AtomicBool,
 }
@@ -50,13 +52,21 @@ impl Emulated {
             logical_block: below.logical_block.max(profile.logical_block as usize),
             direct: below.direct,
         };
-        Emulated { inner, info, pacer: Pacer::new(model), free: AtomicBool::new(false) }
+        let mechanics = profile.model.mechanics.as_ref();
+        let servers = mechanics.map_or(profile.model.channels, |mechanics| mechanics.spindles);
+        Emulated { inner, info, pacer: Pacer::new(model), servers, free: AtomicBool::new(false) }
     }
 
     /// The model's counts: requests by kind, waiting, outliers.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.pacer.statistics()
+    }
+
+    /// How long the device as a whole was occupied: the mean over its channels or spindles.
+    #[must_use]
+    pub fn busy(&self) -> Duration {
+        self.statistics().busy / self.servers.max(1)
     }
 
     /// The device does nothing from `from` to `to`, both counted from now. Calls in flight end as

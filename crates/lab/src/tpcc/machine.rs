@@ -3,6 +3,7 @@
 use super::{Tpcc, advice};
 use crate::cost::cpu::Cpu;
 use firndb::{Database, MemoryCosts, MemoryUse};
+use firndb_base::clock::{self, Moment};
 use firndb_base::sim;
 use firndb_console::Failure;
 use firndb_device::{Device, DeviceError, DeviceErrorKind};
@@ -12,6 +13,7 @@ use firndb_tpcc::{Machine, report};
 use firndb_workloads::results::config_hash;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Emulated devices of one database, by the profiles that the arguments name.
 pub struct EmulatedMachine {
@@ -30,6 +32,8 @@ pub struct EmulatedMachine {
     /// Those made so far. Never held across a scheduling point: a simulated thread would keep its
     /// turn.
     devices: Mutex<Vec<Arc<Emulated>>>,
+    /// When the devices last began to take time, and for how long they did in all.
+    timed: Mutex<(Option<Moment>, Duration)>,
 }
 
 /// A profile, and what it was asked for by.
@@ -84,6 +88,7 @@ impl EmulatedMachine {
             cpu: machine.cpu,
             dram_price: machine.advise,
             devices: Mutex::default(),
+            timed: Mutex::default(),
         })
     }
 
@@ -94,6 +99,17 @@ impl EmulatedMachine {
 
     fn devices(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Emulated>>> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sum over all devices of the share of the time in which they took time that their channels or
+    /// arms worked.
+    fn device_busy(&self) -> f64 {
+        let (since, mut timed) = *self.timed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = since {
+            timed += clock::now().since(since);
+        }
+        let busy = self.devices().iter().map(|device| device.busy().as_secs_f64()).sum::<f64>();
+        busy / timed.as_secs_f64().max(1e-9)
     }
 
     /// What reads cost here, if a byte of DRAM costs as much as `dram_price` of flash.
@@ -164,6 +180,12 @@ impl Machine for EmulatedMachine {
     fn measure(&self, measured: bool) {
         let devices = self.devices().clone();
         devices.iter().for_each(|device| device.run_free(!measured));
+        let now = clock::now();
+        let mut timed = self.timed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = timed.0.take() {
+            timed.1 += now.since(since);
+        }
+        timed.0 = measured.then_some(now);
     }
 
     fn profiles(&self) -> String {
@@ -191,9 +213,9 @@ impl Machine for EmulatedMachine {
     fn simulation(&self, real_seconds: f64) -> Option<Value> {
         sim::is_active().then(|| {
             let virtual_seconds =
-                firndb_base::clock::now().since(firndb_base::clock::Moment::ZERO).as_secs_f64();
+                clock::now().since(Moment::ZERO).as_secs_f64();
             json!({
-                "virtual_seconds": virtual_seconds, "real_seconds": real_seconds, "steps": sim::steps(),
+                "device_busy": self.device_busy(), "virtual_seconds": virtual_seconds, "real_seconds": real_seconds, "steps": sim::steps(),
                 "trace_hash": format!("{:016x}", sim::trace_hash()),
             })
         })
