@@ -116,11 +116,6 @@ impl BlockHeader {
             && header.durable.0 < LSN_MAX;
         sound.then_some(header)
     }
-
-    /// First LSN after the block's log.
-    pub fn end(&self) -> Lsn {
-        Lsn(self.lsn.0 + u64::from(self.fill))
-    }
 }
 
 /// Writes the first 20 bytes, which all three types share, without the checksum.

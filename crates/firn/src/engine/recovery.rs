@@ -128,7 +128,7 @@ impl<'a> Opening<'a> {
         let mut meter = Meter::new(&devices);
         let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
         let reads = ScanCache::of(devices.logs(), options.tuning.recovery_bytes);
-        let scan = find_log(&reads, &mut superblock, &archive_use, options.background, &progress)?;
+        let scan = find_log(&reads, &mut superblock, &archive_use, options, &progress)?;
         let lost = forget_lost(&scan, &mut superblock, &devices, options)?;
         let retention = LogHolds::default();
         // What a crash cut off in the archive lies beyond the log's end.

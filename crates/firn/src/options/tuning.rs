@@ -62,8 +62,9 @@ impl Tuning {
         self
     }
     /// Bytes of DRAM, beside the buffer, for page changes that recovery has not repeated yet.
-    /// Changes that do not fit are repeated before the opening returns. Default: 64 MiB, as much
-    /// log as is read with the default options.
+    /// Changes that do not fit are repeated before the opening returns. While the log is read, up
+    /// to half as much again is used to read it ahead. Default: 64 MiB, as much log as is read
+    /// with the default options.
     #[must_use]
     pub fn recovery_bytes(mut self, bytes: usize) -> Tuning {
         self.recovery_bytes = bytes;

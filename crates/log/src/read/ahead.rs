@@ -1,18 +1,45 @@
-//! Read-ahead of a stream on a thread of its own.
+//! Read-ahead of a stream by threads of its own: up to [`READS`] reads are in flight, and the
+//! thread that has read a chunk also checks its blocks ([`Run`]) while the others still read.
 //!
-//! Neither the scan nor the thread waits for the other as long as both are equally fast: checking
-//! and merging the blocks takes about as long as a fast drive takes to read them. The thread reads
-//! forward only, into buffers that the scan returns when it has used them up; the number of buffers
-//! is fixed. Dropping [`Ahead`] waits for at most one read.
+//! A buffer is at any time in one place, and owned there:
+//! 1. among the spare ones;
+//! 2. with a thread, which took it together with the range to read into it;
+//! 3. in `ready`, read and checked, until the reader takes it;
+//! 4. with the reader, as its current chunk. The cursor reads payloads there in place. When the
+//!    reader has examined the whole chunk and takes the next one, it returns the buffer to the
+//!    spare ones: what the cursor still needs of it, it has copied before (`merge.rs`).
+//!
+//! Invariants:
+//! * Ranges are taken in the stream's order, each with a buffer, under the lock. So the chunk that
+//!   the reader waits for is being read, or a buffer is spare: two buffers are enough.
+//! * Chunks are handed over in the stream's order, in whatever order the reads end. A read that
+//!   fails is handed over in its place, behind all that was read before it.
+//! * No buffer is made after the beginning.
+//!
+//! Dropping [`Ahead`] waits for the reads in flight.
 
 use crate::error::{LogError, LogErrorKind};
-use crate::layout::Geometry;
-use crate::read::medium::Medium;
+use crate::read::epochs::EpochTable;
+use crate::read::member::Member;
+use crate::read::runs::Run;
 use firndb_base::sync::thread::{self, JoinHandle};
 use firndb_base::sync::{Arc, Condvar, Mutex};
 use firndb_device::AlignedBuf;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// Reads in flight for each stream.
+pub(crate) const READS: usize = 3;
+/// Bytes of a stream's first read. Each is twice as long as the one before, up to a whole buffer: a
+/// reader that wants a few records only has not much more read for it.
+const FIRST_READ: usize = 128 << 10;
+
+/// A stream as it is read: its blocks, and the rules which of them are log.
+#[derive(Clone)]
+pub(crate) struct Stream {
+    pub member: Arc<Member>,
+    pub epochs: Arc<EpochTable>,
+}
 
 /// A part of a stream in memory.
 pub(crate) struct Chunk {
@@ -20,6 +47,8 @@ pub(crate) struct Chunk {
     /// Linear position of its first byte.
     pub start: u64,
     pub len: usize,
+    /// By ascending offset.
+    pub runs: Vec<Run>,
     /// Offsets in the chunk of units that cannot be read.
     unreadable: Vec<usize>,
 }
@@ -27,23 +56,25 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// An empty chunk before `start`.
     pub fn empty(buf: AlignedBuf, start: u64) -> Chunk {
-        Chunk { buf, start, len: 0, unreadable: Vec::new() }
+        Chunk { buf, start, len: 0, runs: Vec::new(), unreadable: Vec::new() }
     }
 
-    /// Reads the first part of `rest`, as much as `buf` takes and is contiguous on the device.
-    pub fn read(
-        medium: &Medium,
-        geometry: &Geometry,
-        rest: &Range<u64>,
-        mut buf: AlignedBuf,
-    ) -> Result<Chunk, LogError> {
-        let start = rest.start;
-        let to_wrap = geometry.ring_bytes() - start % geometry.ring_bytes();
-        let len = (buf.len() as u64).min(to_wrap).min(rest.end - rest.start) as usize;
+    /// Length of the first part of `rest`: at most `most` bytes, contiguous on the device.
+    pub fn part(stream: &Stream, rest: &Range<u64>, most: usize) -> usize {
+        let ring = stream.member.geometry.ring_bytes();
+        let to_wrap = ring - rest.start % ring;
+        (most as u64).min(to_wrap).min(rest.end - rest.start) as usize
+    }
+
+    /// Reads and checks `len` bytes from `start` on, as [`Chunk::part`] returned them.
+    pub fn read(stream: &Stream, start: u64, len: usize, mut buf: AlignedBuf) -> Result<Chunk, LogError> {
+        let member = &*stream.member;
         // Whole units: positions start at units, and a last block's unit is there as a whole.
-        let whole = len.next_multiple_of(geometry.unit as usize);
-        let unreadable = medium.read(geometry.offset(start), &mut buf[..whole])?;
-        Ok(Chunk { buf, start, len, unreadable })
+        let whole = len.next_multiple_of(member.geometry.unit as usize);
+        let offset = member.geometry.offset(start);
+        let unreadable = member.sections.medium().read(offset, &mut buf[..whole])?;
+        let runs = Run::all(member, &stream.epochs, start, &buf[..len]);
+        Ok(Chunk { buf, start, len, runs, unreadable })
     }
 
     /// Whether the unit that begins at this offset of the chunk could not be read.
@@ -52,55 +83,52 @@ impl Chunk {
     }
 }
 
-/// State shared by the thread and its reader.
+/// State shared by the threads and their reader.
 struct Shared {
+    stream: Stream,
     state: Mutex<State>,
-    /// Signals a chunk, a buffer, or the end.
+    /// Signals a chunk or a buffer.
     moved: Condvar,
 }
 
 struct State {
-    /// In order.
-    ready: VecDeque<Chunk>,
+    /// What no thread has taken.
+    rest: Range<u64>,
+    /// Bytes of the next read, if the stream has as many.
+    next_read: usize,
     spare: Vec<AlignedBuf>,
-    /// The thread reads no more: all is read, a read failed, or it panicked.
-    ended: bool,
-    failed: Option<LogError>,
-    /// The reader needs no more.
+    /// By linear position.
+    ready: BTreeMap<u64, Result<Chunk, LogError>>,
+    /// The reader needs no more, or a read failed.
     stop: bool,
 }
 
-/// A thread that reads ahead.
+/// Threads that read ahead.
 pub(crate) struct Ahead {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Ahead {
     /// Begins to read `rest` into `spare`. Returns the buffers if the system cannot start a thread.
-    pub fn start(
-        medium: Arc<Medium>,
-        geometry: Geometry,
-        rest: Range<u64>,
-        spare: Vec<AlignedBuf>,
-    ) -> Result<Ahead, Vec<AlignedBuf>> {
-        let state = State {
-            ready: VecDeque::with_capacity(spare.len()),
-            spare,
-            ended: false,
-            failed: None,
-            stop: false,
-        };
-        let shared = Arc::new(Shared { state: Mutex::new(state), moved: Condvar::new() });
-        let thread_shared = Arc::clone(&shared);
-        let body = move || {
-            let _end = EndNotice(&thread_shared);
-            thread_shared.read(&medium, &geometry, rest);
-        };
-        match thread::spawn("firn-log-read", body) {
-            Ok(thread) => Ok(Ahead { shared, thread: Some(thread) }),
-            Err(_) => Err(std::mem::take(&mut shared.state.lock().spare)),
+    pub fn start(stream: Stream, rest: Range<u64>, spare: Vec<AlignedBuf>) -> Result<Ahead, Vec<AlignedBuf>> {
+        assert!(!spare.is_empty(), "one buffer beside that of the reader");
+        let reads = READS.min(spare.len());
+        let ready = BTreeMap::new();
+        let state = State { rest, next_read: FIRST_READ, spare, ready, stop: false };
+        let shared = Arc::new(Shared { stream, state: Mutex::new(state), moved: Condvar::new() });
+        let mut threads = Vec::with_capacity(reads);
+        for _ in 0..reads {
+            let shared = Arc::clone(&shared);
+            match thread::spawn("firn-log-read", move || shared.read()) {
+                Ok(thread) => threads.push(thread),
+                Err(_) => break,
+            }
         }
+        if threads.is_empty() {
+            return Err(std::mem::take(&mut shared.state.lock().spare));
+        }
+        Ok(Ahead { shared, threads })
     }
 
     /// Returns a buffer that is used up.
@@ -109,18 +137,13 @@ impl Ahead {
         self.shared.moved.notify_all();
     }
 
-    /// The next chunk, as soon as it is read; `None` at the end.
-    pub fn next(&self) -> Result<Option<Chunk>, LogError> {
+    /// The chunk at linear position `start`, as soon as it is read: the next one after that which
+    /// was returned last.
+    pub fn next(&self, start: u64) -> Result<Chunk, LogError> {
         let mut state = self.shared.state.lock();
         loop {
-            if let Some(chunk) = state.ready.pop_front() {
-                return Ok(Some(chunk));
-            }
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
-            }
-            if state.ended {
-                return Ok(None);
+            if let Some(outcome) = state.ready.remove(&start) {
+                return outcome;
             }
             self.shared.moved.wait(&mut state);
         }
@@ -131,7 +154,7 @@ impl Drop for Ahead {
     fn drop(&mut self) {
         self.shared.state.lock().stop = true;
         self.shared.moved.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // Its panic, if any, was returned as an error of the read.
             let _ = thread.join();
         }
@@ -139,51 +162,54 @@ impl Drop for Ahead {
 }
 
 impl Shared {
-    fn read(&self, medium: &Medium, geometry: &Geometry, mut rest: Range<u64>) {
-        while rest.start < rest.end {
-            let Some(buf) = self.spare() else { return };
-            let outcome = Chunk::read(medium, geometry, &rest, buf);
-            let mut state = self.state.lock();
-            match outcome {
-                Ok(chunk) => {
-                    rest.start += chunk.len as u64;
-                    state.ready.push_back(chunk);
-                }
-                Err(error) => {
-                    state.failed = Some(error);
-                    return;
-                }
-            }
-            self.moved.notify_all();
+    /// Reads parts of the stream until there is none left.
+    fn read(&self) {
+        while let Some((start, len, buf)) = self.take() {
+            let _notice = PanicNotice { shared: self, start };
+            self.hand_over(start, Chunk::read(&self.stream, start, len, buf));
         }
     }
 
-    /// A buffer to read into, as soon as there is one; `None` if the reader needs no more.
-    fn spare(&self) -> Option<AlignedBuf> {
+    /// The next part to read, with a buffer, as soon as there is one; `None` if the reader needs no
+    /// more.
+    fn take(&self) -> Option<(u64, usize, AlignedBuf)> {
         let mut state = self.state.lock();
         loop {
-            if state.stop {
+            if state.stop || state.rest.is_empty() {
                 return None;
             }
             if let Some(buf) = state.spare.pop() {
-                return Some(buf);
+                let start = state.rest.start;
+                let len = Chunk::part(&self.stream, &state.rest, state.next_read.min(buf.len()));
+                state.rest.start += len as u64;
+                state.next_read = (2 * state.next_read).min(buf.len());
+                return Some((start, len, buf));
             }
             self.moved.wait(&mut state);
         }
     }
+
+    fn hand_over(&self, start: u64, outcome: Result<Chunk, LogError>) {
+        let mut state = self.state.lock();
+        // What follows a failed read is of no use to the reader.
+        state.stop |= outcome.is_err();
+        state.ready.insert(start, outcome);
+        drop(state);
+        self.moved.notify_all();
+    }
 }
 
-/// Marks the thread as ended, also if it panics.
-struct EndNotice<'a>(&'a Shared);
+/// Hands over an error if the thread panics.
+struct PanicNotice<'a> {
+    shared: &'a Shared,
+    start: u64,
+}
 
-impl Drop for EndNotice<'_> {
+impl Drop for PanicNotice<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.ended = true;
         if thread::panicking() {
-            let message = "reading the log ahead panicked";
-            state.failed.get_or_insert_with(|| LogErrorKind::Failed.error(message));
+            let error = LogErrorKind::Failed.error("reading the log ahead panicked");
+            self.shared.hand_over(self.start, Err(error));
         }
-        self.0.moved.notify_all();
     }
 }

@@ -75,11 +75,12 @@ impl Doubts {
         self.follows = true;
     }
 
-    /// The unit being passed holds log, or a seal, at `lsn`.
-    pub fn saw_log(&mut self, lsn: Lsn) {
-        let first = self.list.len() - self.open;
-        self.list.range_mut(first..).for_each(|doubt| doubt.before = lsn);
-        (self.open, self.last, self.follows, self.passing) = (0, lsn, true, None);
+    /// The unit being passed holds log, or a seal, at `first`, and there is log without a gap up to
+    /// the block of `last`.
+    pub fn saw_log(&mut self, first: Lsn, last: Lsn) {
+        let open = self.list.len() - self.open;
+        self.list.range_mut(open..).for_each(|doubt| doubt.before = first);
+        (self.open, self.last, self.follows, self.passing) = (0, last, true, None);
     }
 
     /// The unit being passed holds a block that was written in this lap of the ring, whether or not
@@ -124,7 +125,7 @@ mod tests {
     fn what_follows_log_is_doubtful_up_to_the_first_unit_that_is_read_and_holds_none() {
         let mut doubts = Doubts::new();
         doubts.begin_unit(0, false);
-        doubts.saw_log(Lsn(10 * B));
+        doubts.saw_log(Lsn(10 * B), Lsn(10 * B));
         for (linear, unreadable) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             doubts.begin_unit(linear, unreadable);
         }
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(last.after, Lsn(11 * B), "what is below is of an earlier lap");
         // Log that follows bounds what can be before it, and makes all of it possible.
         doubts.begin_unit(10, false);
-        doubts.saw_log(Lsn(20 * B));
+        doubts.saw_log(Lsn(20 * B), Lsn(20 * B));
         assert_eq!(at(&mut doubts, 15), [(1, true), (2, true), (3, false), (4, true), (9, false)]);
         assert_eq!(at(&mut doubts, 21), []);
         // Blocks of a forgotten epoch are no log, but log continues behind them.
@@ -159,7 +160,7 @@ mod tests {
         let mut doubts = Doubts::new();
         for round in 0..1000 {
             doubts.begin_unit(2 * round, false);
-            doubts.saw_log(Lsn(round * B));
+            doubts.saw_log(Lsn(round * B), Lsn(round * B));
             doubts.begin_unit(2 * round + 1, false);
         }
         assert_eq!(at(&mut doubts, 999), [(1999, false)]);

@@ -3,8 +3,9 @@
 
 use crate::block::LSN_MAX;
 use crate::error::{LogError, LogErrorKind};
+use crate::read::audit::Audit;
 use crate::read::epochs::{EpochRange, EpochTable, Span};
-use crate::read::merge::{Audit, Cursor};
+use crate::read::merge::Cursor;
 use crate::read::underreplicated::{CopiedBlocks, UnderReplicated};
 use crate::record::{FRAME, Frame, Kind};
 use firndb_base::Lsn;

@@ -74,7 +74,11 @@ impl Member {
         Ok((main, area.transpose()?))
     }
 
-    fn read_stream(device: &Arc<dyn Device>, owner: Owner, geometry: Geometry) -> Result<Member, LogError> {
+    pub fn read_stream(
+        device: &Arc<dyn Device>,
+        owner: Owner,
+        geometry: Geometry,
+    ) -> Result<Member, LogError> {
         let sections = Sections::new(Arc::clone(device), owner, geometry);
         let newest = sections.newest()?;
         // Sections with unreadable headers may be newer than all with valid ones: sections never

@@ -13,21 +13,34 @@
 //!   block of theirs says that it was durable. For the same epoch, begun at the same LSN, all log
 //!   in the archive was once durable on the devices, unless a later epoch's start cuts it off.
 //!
+//! The cursor moves over *windows*: full blocks of one run in one stream, or a single block. A full
+//! block has no fuller copy, so a window of them needs no look at the other streams; with a single
+//! stream there is nothing to merge. Where copies are counted ([`Audit`]), a window is one block.
+//!
+//! A window's bytes are read where the reader has them: in its current chunk. Before that reader
+//! may leave the chunk, what is still needed of it (the best copy of the block that is being
+//! sought, nothing else) is copied to the cursor's own block. While a window is in use, no reader
+//! is moved.
+//!
 //! Memory: a [`Reader`] for each device, one block, and a chunk of the archive.
 
 use crate::archive::source::ArchiveReader;
-use crate::block::{BLOCK, PAYLOAD, base};
+use crate::block::{BLOCK, HEADER, PAYLOAD, base};
 use crate::error::LogError;
 use crate::ids::MemberId;
-use crate::members::redundancy::Redundancy;
+use crate::read::audit::Audit;
 use crate::read::doubts::Doubt;
 use crate::read::epochs::{EpochRange, EpochTable};
 use crate::read::member::Member;
-use crate::read::reader::{Head, Peek, Reader};
+use crate::read::read_ahead::ReadAhead;
+use crate::read::reader::{Peek, Reader};
+use crate::read::runs::Run;
 use crate::read::side_by_side;
-use crate::read::underreplicated::{CopiedBlocks, UnderReplicated};
+use crate::read::underreplicated::CopiedBlocks;
+use crate::read::window::{Place, Window};
 use firndb_base::sync::Arc;
 use firndb_base::{Epoch, Lsn};
+use std::ops::Range;
 
 /// The streams that a cursor merges.
 #[derive(Clone)]
@@ -38,20 +51,28 @@ pub(crate) struct Streams {
     pub last_blocks: Option<Vec<Option<u64>>>,
     /// Whether threads read ahead.
     pub threads: bool,
+    /// Memory for reading ahead.
+    pub read_ahead_bytes: usize,
 }
 
 impl Streams {
     /// A reader for each stream, from the first block that may hold log from `from` on.
     fn readers(&self, from: Lsn) -> Vec<Reader> {
-        let reader = |(place, member): (usize, &Arc<Member>)| {
+        let range = |(place, member): (usize, &Arc<Member>)| {
             let mut range = member.range(from);
             if let Some(last_blocks) = &self.last_blocks {
                 let end = last_blocks[place].map_or(range.start, |last| last + BLOCK as u64);
                 range.end = end.max(range.start);
             }
-            Reader::new(Arc::clone(member), Arc::clone(&self.epochs), range, self.threads)
+            range
         };
-        self.members.iter().enumerate().map(reader).collect()
+        let ranges: Vec<Range<u64>> = self.members.iter().enumerate().map(range).collect();
+        let long = ranges.iter().filter(|range| !range.is_empty()).count();
+        let how = ReadAhead::of(self.threads, self.read_ahead_bytes, long);
+        let parts = self.members.iter().zip(ranges);
+        parts
+            .map(|(member, range)| Reader::new(Arc::clone(member), Arc::clone(&self.epochs), range, how))
+            .collect()
     }
 }
 
@@ -75,8 +96,9 @@ pub(crate) struct Cursor {
     /// Index of the current epoch in the table.
     epoch: usize,
     pos: Lsn,
-    /// The block loaded last: its first LSN and fill. `None` if none was found there.
-    block: Option<(Lsn, usize)>,
+    /// The blocks found last. `None` if none was found there.
+    window: Option<Window>,
+    /// The block of a window that is [`Place::Own`].
     payload: [u8; PAYLOAD],
     /// Copies of blocks that a later epoch carries.
     copied_blocks: Arc<CopiedBlocks>,
@@ -94,38 +116,6 @@ pub(crate) struct Cursor {
     pub archive_first: u64,
 }
 
-/// Counts the copies of each block that the cursor passes.
-pub(crate) struct Audit {
-    pub redundancy: Redundancy,
-    /// Members that are missing and cannot be counted.
-    pub absent: usize,
-    /// Blocks with too few copies, with the indexes of their epochs.
-    pub underreplicated: Vec<(usize, UnderReplicated)>,
-    /// There are more of them than are recorded.
-    pub overflowed: bool,
-}
-
-/// Most blocks with too few copies that are recorded: what the devices may have been writing at a
-/// crash.
-const UNDERREPLICATED_MAX: usize = 16 << 10;
-
-impl Audit {
-    /// Records that `members` members have the block at `lsn`.
-    fn note(&mut self, (place, epoch): (usize, Epoch), lsn: Lsn, bytes: &[u8], members: usize) {
-        let last = Lsn(lsn.0 + (bytes.len() as u64).max(1) - 1);
-        let promised = self.redundancy.at(lsn).max(self.redundancy.at(last));
-        // Log that only the archive has is on no device, whatever the missing members hold.
-        if members > 0 && members + self.absent >= usize::from(promised) {
-            return;
-        }
-        if self.underreplicated.len() < UNDERREPLICATED_MAX {
-            self.underreplicated.push((place, UnderReplicated { epoch, lsn, bytes: bytes.to_vec() }));
-        } else {
-            self.overflowed = true;
-        }
-    }
-}
-
 impl Cursor {
     /// A cursor at `pos` of the epoch at index `epoch`.
     pub fn new(streams: Streams, epoch: usize, pos: Lsn, archive: Option<ArchivePart>) -> Cursor {
@@ -136,7 +126,7 @@ impl Cursor {
             devices_from: None,
             epoch,
             pos,
-            block: None,
+            window: None,
             payload: [0; PAYLOAD],
             copied_blocks: Arc::default(),
             spare: 0,
@@ -197,7 +187,7 @@ impl Cursor {
     pub fn seek(&mut self, epoch: usize, pos: Lsn) {
         assert!(pos >= self.pos || epoch != self.epoch, "a cursor moves forward");
         if epoch != self.epoch {
-            self.block = None;
+            self.window = None;
         }
         (self.epoch, self.pos) = (epoch, pos);
     }
@@ -206,12 +196,12 @@ impl Cursor {
     pub fn read(&mut self, out: &mut [u8]) -> Result<bool, LogError> {
         let mut done = 0;
         while done < out.len() {
-            let count = self.available()?.min(out.len() - done);
-            if count == 0 {
-                return Ok(false);
-            }
             let within = (self.pos.0 % PAYLOAD as u64) as usize;
-            out[done..done + count].copy_from_slice(&self.payload[within..within + count]);
+            let count = self.available()?.min(out.len() - done).min(PAYLOAD - within);
+            let Some(window) = self.window.filter(|_| count > 0) else { return Ok(false) };
+            let first = (self.pos.since(window.first) / PAYLOAD as u64) as usize;
+            let from = self.payload(window.place, first, within + count);
+            out[done..done + count].copy_from_slice(&from[within..]);
             done += count;
             self.pos = self.pos.advance(count as u64);
         }
@@ -231,77 +221,132 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Bytes available at the position; 0 if the stream ends here.
+    /// Bytes available at the position, in one block or several; 0 if the stream ends here.
     pub fn available(&mut self) -> Result<usize, LogError> {
         let wanted = base(self.pos);
+        if let Some(window) = self.window.filter(|window| window.covers(wanted)) {
+            return Ok(window.end().since(self.pos) as usize);
+        }
         if wanted >= self.epochs.ranges()[self.epoch].limit {
             // The block belongs to the next epoch: searching for it here would skip it.
             return Ok(0);
         }
-        if self.block.is_none_or(|(lsn, _)| lsn != wanted) {
-            self.block = self.find_block(wanted)?.map(|fill| (wanted, fill));
-        }
-        let end = self.block.map_or(wanted, |(lsn, fill)| Lsn(lsn.0 + fill as u64));
-        Ok(end.since(self.pos) as usize)
+        self.window = self.find_window(wanted)?;
+        Ok(self.window.map_or(0, |window| window.end().since(self.pos) as usize))
     }
 
-    /// Finds the fullest copy of the block at `wanted` and loads its payload. Returns its fill.
-    /// Passes all blocks up to and including it on all devices.
-    fn find_block(&mut self, wanted: Lsn) -> Result<Option<usize>, LogError> {
+    /// The first `len` bytes of the payload of a window's block: the `block`-th of those at
+    /// `place`.
+    fn payload(&self, place: Place, block: usize, len: usize) -> &[u8] {
+        match place {
+            Place::Own => &self.payload[..len],
+            Place::Chunk { reader, at } => self.readers[reader].bytes(at + block * BLOCK + HEADER, len),
+        }
+    }
+
+    /// Copies a block's payload to the cursor's own, unless it is there.
+    fn own(&mut self, window: Window) -> Window {
+        if let Place::Chunk { reader, at } = window.place {
+            self.payload.copy_from_slice(self.readers[reader].bytes(at + HEADER, PAYLOAD));
+        }
+        Window { place: Place::Own, ..window }
+    }
+
+    /// Finds the fullest copy of the block at `wanted`, and the full blocks that follow it in its
+    /// run. Passes all blocks before on all devices.
+    fn find_window(&mut self, wanted: Lsn) -> Result<Option<Window>, LogError> {
+        // What follows may move every reader.
+        self.window = None;
         if self.devices_from.is_none() {
             if let Some(found) = self.find_in_archive_first(wanted) {
-                return Ok(found);
+                return Ok(found.map(|fill| Window::block(wanted, fill, Place::Own)));
             }
             self.start_reading_devices(wanted);
         }
-        let mut best = None;
-        let mut holders: Vec<u32> = Vec::new();
-        for i in 0..self.readers.len() {
-            while let Some(head) = self.peek(i)? {
-                if head.lsn > wanted {
-                    break;
-                }
-                let ours = head.lsn == wanted && head.epoch == self.epoch;
-                if ours && self.audit.is_some() {
-                    if best.is_none_or(|fill| head.fill > fill) {
-                        holders.clear();
-                    }
-                    let member = self.readers[i].member();
-                    if best.is_none_or(|fill| head.fill >= fill) && !holders.contains(&member) {
-                        holders.push(member);
-                    }
-                }
-                if ours && best.is_none_or(|fill| head.fill > fill) {
-                    best = Some(head.fill);
-                    self.payload.copy_from_slice(self.readers[i].payload(head));
-                }
-                self.readers[i].pop();
-            }
-        }
+        let mut best = self.find_on_devices(wanted)?;
         let EpochRange { epoch, start, .. } = self.epochs.ranges()[self.epoch];
         let copied_blocks = Arc::clone(&self.copied_blocks);
         let copied = copied_blocks.get(epoch, wanted);
-        if let Some(bytes) = copied.filter(|bytes| best.is_none_or(|fill| bytes.len() > fill)) {
-            best = Some(bytes.len());
+        if let Some(bytes) = copied.filter(|bytes| best.is_none_or(|best| bytes.len() > best.fill)) {
+            best = Some(Window::block(wanted, bytes.len(), Place::Own));
             self.payload[..bytes.len()].copy_from_slice(bytes);
         }
         // The first epoch begins within a block.
         let before = start.0.saturating_sub(wanted.0) as usize;
-        let have = best.unwrap_or(0).max(before);
-        if have < PAYLOAD {
+        let have = best.map_or(0, |best| best.fill).max(before);
+        if have < PAYLOAD && self.archive.is_some() {
+            best = best.map(|best| self.own(best));
             let more = self.fill_from_archive(wanted, have)?;
             if more > 0 {
                 self.payload[..before].fill(0);
-                best = Some(have + more);
-                holders.clear();
+                best = Some(Window::block(wanted, have + more, Place::Own));
+                self.audit.iter_mut().for_each(Audit::no_holder);
             }
         }
-        if let (Some(audit), Some(fill)) = (&mut self.audit, best)
-            && copied.is_none_or(|bytes| bytes.len() < fill)
-        {
-            audit.note((self.epoch, epoch), wanted, &self.payload[..fill], holders.len());
+        let Some(found) = best else { return Ok(None) };
+        if self.audit.is_none() {
+            return Ok(Some(self.extended(found)));
+        }
+        if copied.is_none_or(|bytes| bytes.len() < found.fill) {
+            self.note_copies(epoch, found);
+        }
+        Ok(Some(found))
+    }
+
+    /// Finds the fullest copy on the devices of the block at `wanted`. Passes all blocks up to and
+    /// including it.
+    fn find_on_devices(&mut self, wanted: Lsn) -> Result<Option<Window>, LogError> {
+        let mut best: Option<Window> = None;
+        self.audit.iter_mut().for_each(Audit::no_holder);
+        for i in 0..self.readers.len() {
+            loop {
+                if self.readers[i].head().is_none() {
+                    // `peek` may leave the chunk.
+                    best = best.map(|best| if best.is_in_chunk_of(i) { self.own(best) } else { best });
+                }
+                let Some(head) = self.peek(i)?.filter(|head| head.lsn <= wanted) else { break };
+                if head.lsn < wanted {
+                    self.readers[i].pop(head.blocks_below(wanted));
+                    continue;
+                }
+                let (fill, fullest) = (head.fill(), best.map(|best| best.fill));
+                if head.epoch == self.epoch && fullest.is_none_or(|fullest| fill >= fullest) {
+                    let fuller = fullest.is_none_or(|fullest| fill > fullest);
+                    if let Some(audit) = &mut self.audit {
+                        audit.holder(self.readers[i].member(), fuller);
+                    }
+                    if fuller {
+                        best = Some(Window::block(wanted, fill, Place::Chunk { reader: i, at: head.at }));
+                    }
+                }
+                self.readers[i].pop(1);
+            }
         }
         Ok(best)
+    }
+
+    fn note_copies(&mut self, epoch: Epoch, found: Window) {
+        let bytes = match found.place {
+            Place::Own => &self.payload[..found.fill],
+            Place::Chunk { reader, at } => self.readers[reader].bytes(at + HEADER, found.fill),
+        };
+        if let Some(audit) = &mut self.audit {
+            audit.note((self.epoch, epoch), found.first, bytes);
+        }
+    }
+
+    /// The block found, with the full blocks behind it in its run. They are passed on that stream;
+    /// on the others, they are when a later block is sought.
+    fn extended(&mut self, found: Window) -> Window {
+        let Place::Chunk { reader, at } = found.place else { return found };
+        let next = self.readers[reader].head();
+        let Some(run) = next.filter(|run| found.fill == PAYLOAD && run.at == at + BLOCK) else {
+            return found;
+        };
+        let follows = run.epoch == self.epoch && run.lsn == found.first.advance(PAYLOAD as u64);
+        let more = if follows { run.full_blocks() } else { 0 };
+        self.readers[reader].pop(more);
+        Window { blocks: 1 + more, ..found }
     }
 
     /// Asks the archive for the rest of the block at `wanted`, of which the devices have `have`
@@ -334,7 +379,7 @@ impl Cursor {
     fn devices_indicate(&mut self, lsn: Lsn) -> bool {
         let epoch = self.epoch;
         self.readers.iter_mut().any(|reader| {
-            matches!(reader.peek(), Peek::Block(head) if head.lsn > lsn) || reader.seen.claims[epoch] > lsn
+            matches!(reader.peek(), Peek::Run(head) if head.lsn > lsn) || reader.seen.claims[epoch] > lsn
         })
     }
 
@@ -363,10 +408,10 @@ impl Cursor {
         Some((fill > 0).then_some(fill))
     }
 
-    fn peek(&mut self, i: usize) -> Result<Option<Head>, LogError> {
+    fn peek(&mut self, i: usize) -> Result<Option<Run>, LogError> {
         loop {
             match self.readers[i].peek() {
-                Peek::Block(head) => return Ok(Some(head)),
+                Peek::Run(head) => return Ok(Some(head)),
                 Peek::End => return Ok(None),
                 Peek::Starved => self.load()?,
             }
@@ -404,10 +449,11 @@ impl Cursor {
 
     /// Reads all that is left, for the durable LSNs that its blocks carry.
     pub fn drain(&mut self) -> Result<(), LogError> {
+        self.window = None;
         self.start_reading_devices(self.pos);
         for i in 0..self.readers.len() {
-            while self.peek(i)?.is_some() {
-                self.readers[i].pop();
+            while let Some(head) = self.peek(i)? {
+                self.readers[i].pop(head.blocks);
             }
         }
         Ok(())

@@ -1,42 +1,33 @@
-//! Reading one device's blocks in ring order, which is LSN order.
+//! Reading one stream's blocks in ring order, which is LSN order.
 //!
-//! Memory: [`CHUNKS`] chunks of [`CHUNK`] bytes, 1 MiB. A thread of its own ([`crate::ahead`])
-//! reads each device ahead, if threads are allowed and there is more to read than fits in that
-//! memory. Otherwise all devices are read in parallel whenever one of them has nothing left, each
-//! as far as it has spare buffers; with several chunks, the others have used up most of theirs by
-//! then, too.
+//! A stream is read in chunks. Threads of its own (`ahead.rs`) read and check them ahead if threads
+//! are allowed and there is more than one chunk. Otherwise all streams are read in parallel
+//! whenever one of them has nothing left, each as far as it has spare buffers; with several chunks,
+//! the others have used up most of theirs by then, too.
+//!
+//! Blocks are passed by runs that were checked where the chunk was read. All other blocks, and runs
+//! that begin below the last LSN (they are left over from an earlier lap of the ring), are examined
+//! one by one.
+//!
+//! Memory: the chunks of a [`ReadAhead`], and 56 bytes for each run in them.
 
-use crate::block::{BLOCK, BlockHeader, HEADER, PAYLOAD};
+use crate::block::{BLOCK, BlockHeader};
 use crate::error::LogError;
-use crate::read::ahead::{Ahead, Chunk};
+use crate::read::ahead::{Ahead, Chunk, Stream};
 use crate::read::doubts::{Doubt, Doubts};
 use crate::read::epochs::{EpochTable, Verdict};
 use crate::read::member::Member;
+use crate::read::read_ahead::ReadAhead;
+use crate::read::runs::Run;
 use firndb_base::sync::Arc;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{AlignedBuf, Device};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of one read.
-pub(crate) const CHUNK: usize = 256 << 10;
-/// Chunks of a reader.
-pub(crate) const CHUNKS: usize = 4;
-
-/// The block at which a reader stands.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
-    pub lsn: Lsn,
-    pub fill: usize,
-    /// Index of its epoch in the table.
-    pub epoch: usize,
-    /// Where its payload begins in the current chunk.
-    at: usize,
-}
-
-/// The next block as far as it is known without reading more.
+/// The next blocks as far as they are known without reading more.
 pub(crate) enum Peek {
-    Block(Head),
+    Run(Run),
     /// The next chunk has to be loaded first.
     Starved,
     End,
@@ -55,14 +46,13 @@ pub(crate) struct Sightings {
     pub unknown: Option<Epoch>,
 }
 
-/// Reads one device.
+/// Reads one stream.
 pub(crate) struct Reader {
-    member: Arc<Member>,
-    epochs: Arc<EpochTable>,
-    /// What is left to load, or to take from the thread that reads ahead.
+    stream: Stream,
+    /// What is left to load, or to take from the threads that read ahead.
     rest: Range<u64>,
-    thread: Option<Ahead>,
-    /// The error of that thread.
+    threads: Option<Ahead>,
+    /// The error of these threads.
     failed: Option<LogError>,
     current: Chunk,
     /// Chunks read and not examined yet, in order.
@@ -71,22 +61,25 @@ pub(crate) struct Reader {
     loaded: u64,
     /// Next byte of the current chunk to examine.
     pos: usize,
+    /// Index of the first run of the current chunk at or behind `pos`.
+    run: usize,
     /// LSN of the last block accepted: blocks behind it with lower LSNs are left over from earlier
     /// laps of the ring.
     running: Lsn,
-    head: Option<Head>,
+    /// What is not popped yet of the run at which the reader stands.
+    head: Option<Run>,
     abandoned: bool,
     doubts: Doubts,
     pub seen: Sightings,
 }
 
 impl Reader {
-    /// A reader of `range`, with a thread of its own if `threads` are allowed and it pays.
-    pub fn new(member: Arc<Member>, epochs: Arc<EpochTable>, range: Range<u64>, threads: bool) -> Reader {
-        let size =
-            (CHUNK as u64).min(member.geometry.ring_bytes()).next_multiple_of(member.geometry.unit) as usize;
+    /// A reader of `range`, with threads of its own if these are allowed and it pays.
+    pub fn new(member: Arc<Member>, epochs: Arc<EpochTable>, range: Range<u64>, how: ReadAhead) -> Reader {
+        let len = range.end - range.start;
         // For a short log, no more than it takes.
-        let chunks = ((range.end - range.start).div_ceil(size as u64) as usize + 1).clamp(2, CHUNKS);
+        let size = (how.chunk_bytes as u64).min(len.max(1)).next_multiple_of(member.geometry.unit) as usize;
+        let chunks = (len.div_ceil(size as u64) as usize + 1).clamp(2, how.chunks);
         let seen = Sightings {
             claims: vec![Lsn::ZERO; epochs.ranges().len()],
             max_end: Lsn::ZERO,
@@ -94,54 +87,55 @@ impl Reader {
             unknown: None,
         };
         let mut spare: Vec<AlignedBuf> = (1..chunks).map(|_| AlignedBuf::zeroed(size)).collect();
-        let mut thread = None;
-        if threads && range.end - range.start > (CHUNK * CHUNKS) as u64 {
-            let medium = Arc::clone(member.sections.medium());
-            match Ahead::start(medium, member.geometry, range.clone(), std::mem::take(&mut spare)) {
-                Ok(ahead) => thread = Some(ahead),
+        let stream = Stream { member, epochs };
+        let mut threads = None;
+        if how.threads && len > size as u64 {
+            match Ahead::start(stream.clone(), range.clone(), std::mem::take(&mut spare)) {
+                Ok(ahead) => threads = Some(ahead),
                 Err(returned) => spare = returned,
             }
         }
         Reader {
             current: Chunk::empty(AlignedBuf::zeroed(size), range.start),
-            ahead: VecDeque::with_capacity(CHUNKS),
+            ahead: VecDeque::with_capacity(chunks),
             spare,
             rest: range,
-            thread,
+            threads,
             failed: None,
             loaded: 0,
             pos: 0,
+            run: 0,
             running: Lsn::ZERO,
             head: None,
             abandoned: false,
             doubts: Doubts::new(),
             seen,
-            member,
-            epochs,
+            stream,
         }
     }
 
     pub fn device(&self) -> &Arc<dyn Device> {
-        &self.member.device
+        &self.stream.member.device
     }
 
     pub fn unit_bytes(&self) -> u64 {
-        self.member.geometry.unit
+        self.stream.member.geometry.unit
     }
 
     /// Id of the member whose stream it is.
     pub fn member(&self) -> u32 {
-        self.member.owner.member
+        self.stream.member.owner.member
     }
 
     /// Stops reading: the device has failed.
     pub fn abandon(&mut self) {
         self.rest.end = self.rest.start;
-        (self.thread, self.failed) = (None, None);
+        (self.threads, self.failed) = (None, None);
         self.ahead.clear();
         self.spare.clear();
         (self.current.len, self.head) = (0, None);
-        (self.pos, self.abandoned) = (0, true);
+        self.current.runs.clear();
+        (self.pos, self.run, self.abandoned) = (0, 0, true);
         self.doubts = Doubts::new();
     }
 
@@ -153,16 +147,16 @@ impl Reader {
 
     /// Reads the unit at `linear` once more. Returns whether it now holds log at or after `from`.
     pub fn reread_unit(&self, linear: u64, from: Lsn) -> Result<bool, LogError> {
-        let mut unit = AlignedBuf::zeroed(self.member.geometry.unit as usize);
-        self.member.sections.medium().read(self.offset(linear), &mut unit)?;
+        let mut unit = AlignedBuf::zeroed(self.stream.member.geometry.unit as usize);
+        self.stream.member.sections.medium().read(self.offset(linear), &mut unit)?;
         let blocks = unit.chunks_exact(BLOCK);
-        let mut log = blocks.filter_map(|block| BlockHeader::decode(self.member.owner, block));
-        Ok(log.any(|block| matches!(self.epochs.judge(&block), Verdict::Log(_)) && block.lsn >= from))
+        let mut log = blocks.filter_map(|block| BlockHeader::decode(self.stream.member.owner, block));
+        Ok(log.any(|block| matches!(self.stream.epochs.judge(&block), Verdict::Log(_)) && block.lsn >= from))
     }
 
     /// Offset on the device of a linear position.
     pub fn offset(&self, linear: u64) -> u64 {
-        self.member.geometry.offset(linear)
+        self.stream.member.geometry.offset(linear)
     }
 
     pub fn is_abandoned(&self) -> bool {
@@ -191,7 +185,8 @@ impl Reader {
         }
         while self.can_load() {
             let Some(buf) = self.spare.pop() else { return Ok(()) };
-            let chunk = Chunk::read(self.member.sections.medium(), &self.member.geometry, &self.rest, buf)?;
+            let len = Chunk::part(&self.stream, &self.rest, buf.len());
+            let chunk = Chunk::read(&self.stream, self.rest.start, len, buf)?;
             self.account_for(&chunk);
             self.ahead.push_back(chunk);
         }
@@ -204,11 +199,11 @@ impl Reader {
         self.loaded += chunk.len as u64;
     }
 
-    /// The next block that is log.
+    /// The next blocks that are log. May leave the current chunk, unless the reader has a head.
     pub fn peek(&mut self) -> Peek {
         loop {
-            if let Some(head) = self.head {
-                return Peek::Block(head);
+            if let Some(run) = self.head {
+                return Peek::Run(run);
             }
             if self.pos + BLOCK <= self.current.len {
                 self.examine();
@@ -218,39 +213,72 @@ impl Reader {
                 return if self.left() > 0 { Peek::Starved } else { Peek::End };
             };
             let used = std::mem::replace(&mut self.current, next);
-            self.pos = 0;
-            match &self.thread {
-                Some(thread) => thread.return_buffer(used.buf),
+            (self.pos, self.run) = (0, 0);
+            match &self.threads {
+                Some(threads) => threads.return_buffer(used.buf),
                 None => self.spare.push(used.buf),
             }
         }
     }
 
-    /// The chunk after the current one, if it has been read or a thread is reading it.
+    /// What `peek` returned and was not popped yet.
+    pub fn head(&self) -> Option<Run> {
+        self.head
+    }
+
+    /// The chunk after the current one, if it has been read or threads are reading it.
     fn next_chunk(&mut self) -> Option<Chunk> {
-        if let (Some(thread), true) = (&self.thread, self.left() > 0 && self.failed.is_none()) {
-            match thread.next() {
-                Ok(Some(chunk)) => {
+        if let (Some(threads), true) = (&self.threads, self.left() > 0 && self.failed.is_none()) {
+            match threads.next(self.rest.start) {
+                Ok(chunk) => {
                     self.account_for(&chunk);
                     return Some(chunk);
                 }
-                Ok(None) => unreachable!("a thread reads all that is left, or says why not"),
                 Err(error) => self.failed = Some(error),
             }
         }
         self.ahead.pop_front()
     }
 
-    /// Examines one block, or skips a section's header.
+    /// Examines a run, or else one block; skips a section's header.
     fn examine(&mut self) {
-        let geometry = &self.member.geometry;
+        if let Some(&run) = self.current.runs.get(self.run)
+            && run.at == self.pos
+        {
+            self.run += 1;
+            if run.lsn >= self.running {
+                let linear = self.current.start + self.pos as u64;
+                if linear.is_multiple_of(self.unit_bytes()) {
+                    self.doubts.begin_unit(linear, false);
+                }
+                self.pos += run.blocks * BLOCK;
+                self.accept(run);
+                return;
+            }
+        }
+        self.examine_block();
+    }
+
+    /// Stands at the blocks of `run`, which are log.
+    fn accept(&mut self, run: Run) {
+        self.running = run.last();
+        self.doubts.saw_log(run.lsn, run.last());
+        self.seen.claims[run.epoch] = self.seen.claims[run.epoch].max(run.claim);
+        self.seen.max_end = self.seen.max_end.max(run.end());
+        let last = run.at + (run.blocks - 1) * BLOCK;
+        self.seen.last_block = Some(self.current.start + last as u64);
+        self.head = Some(run);
+    }
+
+    fn examine_block(&mut self) {
+        let geometry = &self.stream.member.geometry;
         let linear = self.current.start + self.pos as u64;
         let within = linear % geometry.section_bytes();
         if within < geometry.unit {
             if within == 0 {
                 // Blocks in a section below its first LSN are left over from an earlier lap.
                 let header = &self.current.buf[self.pos..self.pos + BLOCK];
-                if let Some(first) = self.member.sections.pass(linear, header) {
+                if let Some(first) = self.stream.member.sections.pass(linear, header) {
                     self.running = self.running.max(first);
                     self.doubts.begin_section(first);
                 }
@@ -263,25 +291,20 @@ impl Reader {
         if linear.is_multiple_of(geometry.unit) {
             self.doubts.begin_unit(linear, self.current.is_unreadable(at));
         }
-        let Some(block) = BlockHeader::decode(self.member.owner, &self.current.buf[at..at + BLOCK]) else {
+        let Some(block) = BlockHeader::decode(self.stream.member.owner, &self.current.buf[at..at + BLOCK])
+        else {
             return;
         };
         if block.lsn >= self.running {
             self.doubts.saw_written();
         }
-        match self.epochs.judge(&block) {
+        match self.stream.epochs.judge(&block) {
             Verdict::Log(epoch) if block.lsn >= self.running => {
-                self.running = block.lsn;
-                self.doubts.saw_log(block.lsn);
-                self.seen.claims[epoch] = self.seen.claims[epoch].max(block.durable);
-                self.seen.max_end = self.seen.max_end.max(block.end());
-                self.seen.last_block = Some(linear);
-                let fill = usize::from(block.fill);
-                self.head = Some(Head { lsn: block.lsn, fill, epoch, at: at + HEADER });
+                self.accept(Run::of(at, &block, epoch));
             }
             Verdict::Claim(epoch) => {
                 if block.lsn >= self.running {
-                    self.doubts.saw_log(block.lsn);
+                    self.doubts.saw_log(block.lsn, block.lsn);
                 }
                 self.seen.claims[epoch] = self.seen.claims[epoch].max(block.durable);
             }
@@ -290,13 +313,17 @@ impl Reader {
         }
     }
 
-    /// The whole payload of the block at which the reader stands.
-    pub fn payload(&self, head: Head) -> &[u8] {
-        &self.current.buf[head.at..head.at + PAYLOAD]
+    /// `len` bytes of the current chunk from an offset on: of a block that `peek` returned, for as
+    /// long as the chunk is not left.
+    pub fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        &self.current.buf[at..at + len]
     }
 
-    /// Moves past the block.
-    pub fn pop(&mut self) {
-        self.head = None;
+    /// Moves past the first `blocks` blocks.
+    pub fn pop(&mut self, blocks: usize) {
+        self.head = self.head.and_then(|run| run.without(blocks));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,11 +11,12 @@ use crate::block::{LSN_MAX, next_base};
 use crate::error::{LogError, LogErrorKind};
 use crate::ids::{LogIdentity, MemberId};
 use crate::log::check_members;
+use crate::read::audit::Audit;
 use crate::read::doubts::Doubt;
 use crate::read::epoch_walk::{Found, Walk, broken, check_claims, missing, underreplicated_log, walk_epochs};
 use crate::read::epochs::EpochTable;
 use crate::read::member::Member;
-use crate::read::merge::{ArchivePart, Audit, Cursor, Streams};
+use crate::read::merge::{ArchivePart, Cursor, Streams};
 use crate::read::reader::Reader;
 use crate::read::side_by_side;
 use crate::read::sources::{ArchiveUse, LogSources};
@@ -121,11 +122,10 @@ impl Reading<'_> {
             epochs: Arc::clone(&self.epochs),
             last_blocks: None,
             threads: self.sources.threads,
+            read_ahead_bytes: self.sources.read_ahead_bytes,
         };
         let mut cursor = Cursor::new(streams, self.first, from, archive).with(&self.copied_blocks);
-        let absent = self.lost.len();
-        cursor.audit =
-            counts.then(|| Audit { redundancy, absent, underreplicated: Vec::new(), overflowed: false });
+        cursor.audit = counts.then(|| Audit::new(redundancy, self.lost.len()));
         cursor
     }
 

@@ -7,7 +7,7 @@ use crate::read::scan::LogScan;
 use crate::record::{FRAME, Frame, Record};
 use firndb_base::Lsn;
 
-/// Streams records with bounded memory: 1 MiB for each stream and the longest record's body.
+/// Streams records with bounded memory: that for reading ahead, and the longest record's body.
 pub struct Records<'a> {
     scan: &'a LogScan,
     /// Created at the first call of `next`.

@@ -8,8 +8,8 @@
 //! What the end rests on is checked (`reading.rs`). Blocks beyond the end that were never reported
 //! durable are stray: the next epoch starts past them.
 //!
-//! Memory: 40 bytes for each section that was read and, while reading, 1 MiB for each stream: a
-//! device has two streams if it has an area for reissued outliers.
+//! Memory: 40 bytes for each section that was read and, while reading, what `read_ahead.rs` gives
+//! each stream: a device has two streams if it has an area for reissued outliers.
 
 use crate::block::{LSN_MAX, Owner, next_base};
 use crate::error::{LogError, LogErrorKind};
@@ -59,6 +59,7 @@ pub struct LogScan {
     archive: ArchiveUse,
     /// Threads read the devices ahead.
     threads: bool,
+    read_ahead_bytes: usize,
     /// Log before this LSN was read from the archive: this many bytes.
     archive_first: Option<(Lsn, u64)>,
     /// Bytes of log that only the archive had, and where the last of them ends.
@@ -170,6 +171,7 @@ impl LogScan {
             database: sources.identity.database,
             archive: sources.archive.clone(),
             threads: sources.threads,
+            read_ahead_bytes: sources.read_ahead_bytes,
         }))
     }
 
@@ -247,6 +249,7 @@ impl LogScan {
             epochs: Arc::clone(&self.epochs),
             last_blocks: Some(self.last_blocks.clone()),
             threads: self.threads,
+            read_ahead_bytes: self.read_ahead_bytes,
         };
         let first = self.archive_first.map(|(until, _)| until).filter(|&until| from < until);
         let archive = self.archive.part(self.database, first);

@@ -3,6 +3,7 @@
 use crate::archive::files::ArchiveFiles;
 use crate::archive::source::Archived;
 use crate::ids::LogIdentity;
+use crate::read::{ahead, read_ahead};
 use firndb_base::Lsn;
 use firndb_base::sync::Arc;
 use firndb_device::Device;
@@ -34,6 +35,10 @@ pub struct LogSources {
     /// order, which tests of failing devices replay; several devices are then still read in
     /// parallel, whenever one has nothing left.
     pub threads: bool,
+    /// Bytes of DRAM for reading ahead, of all devices together; at least 320 KiB a device, or
+    /// twice that with areas for hedged writes, are used whatever it says. A device profits from
+    /// up to 5 MiB.
+    pub read_ahead_bytes: usize,
     /// Cache of what was read from the devices. A place whose bytes decide where the log ends is
     /// read once more from the medium itself.
     pub kept_reads: Option<Arc<dyn KeptReads>>,
@@ -43,6 +48,11 @@ pub struct LogSources {
 }
 
 impl LogSources {
+    /// Reads of one device that threads keep in flight.
+    pub const READS_IN_FLIGHT: usize = ahead::READS;
+    /// Bytes of each of them, where there is memory for it.
+    pub const READ_BYTES: usize = read_ahead::CHUNK_MAX;
+
     /// The devices alone.
     #[must_use]
     pub fn new(devices: Vec<Arc<dyn Device>>, identity: LogIdentity, from: Lsn) -> LogSources {
@@ -53,6 +63,7 @@ impl LogSources {
             archive: ArchiveUse::None,
             archive_first: None,
             threads: true,
+            read_ahead_bytes: read_ahead::BYTES_USUAL,
             kept_reads: None,
             closed_after: None,
         }
@@ -90,6 +101,13 @@ impl LogSources {
     #[must_use]
     pub fn closed_after(mut self, lsn: Option<Lsn>) -> LogSources {
         self.closed_after = lsn;
+        self
+    }
+
+    /// Sets the memory for reading ahead.
+    #[must_use]
+    pub fn with_read_ahead_bytes(mut self, bytes: usize) -> LogSources {
+        self.read_ahead_bytes = bytes;
         self
     }
 

@@ -13,13 +13,14 @@ pub(super) fn find_log(
     reads: &ScanCache,
     superblock: &mut Superblock,
     (archive, archive_first): &(ArchiveUse, Option<Lsn>),
-    threads: bool,
+    options: &Options,
     progress: &dyn Fn(u64, u64),
 ) -> Result<LogScan, Error> {
     let scan = |superblock: &Superblock, from| {
         let sources = LogSources::new(reads.devices(), superblock.log_identity(), from);
         let sources = sources.with_archive(archive.clone()).with_archive_first(*archive_first);
-        let sources = sources.with_threads(threads).with_kept_reads(reads.forgetting());
+        let sources = sources.with_threads(options.background).with_kept_reads(reads.forgetting());
+        let sources = sources.with_read_ahead_bytes(options.tuning.recovery_bytes / 2);
         let sources = sources.closed_after(superblock.clean.then_some(superblock.checkpoint));
         LogScan::find(sources, &mut |done, total| progress(done, total))
     };

@@ -7,10 +7,11 @@ use crate::bench::commit::{self, BenchCommit};
 use crate::bench::sampled::{Sampled, median};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::{Epoch, Lsn};
 use firndb_console::Failure;
 use firndb_device::{AlignedBuf, Device, FileDevice, FileOptions, Fill};
-use firndb_log::{Kind, Log, LogClass, LogOptions, LogScan, Record};
+use firndb_log::{Kind, Log, LogClass, LogOptions, LogScan, LogSources, Record};
 use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
@@ -22,8 +23,8 @@ pub const RAW_TARGET: &str =
     "real device, 32 clients: commits / (raw writes of as many streams x mean group)";
 
 const CLIENTS: u32 = 32;
-/// Bytes of one raw read.
-const READ: usize = 1 << 20;
+/// Bytes of one raw read, as the scan reads.
+const READ: usize = LogSources::READ_BYTES;
 
 /// Runs `body` with a directory that is removed afterwards.
 fn in_dir<T>(bench: &Bench, body: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, Failure> {
@@ -143,18 +144,29 @@ fn written(dir: &Path, count: usize, bytes: u64, seed: u64) -> Result<(Vec<Arc<F
     Ok((files, written))
 }
 
-/// Reads `each` bytes of every file, all in parallel; returns bytes a second.
+/// Reads `each` bytes of every file, all in parallel, with as many reads of a file in flight as the
+/// scan has; returns bytes a second.
 fn raw_reads(files: &[Arc<FileDevice>], each: u64) -> Result<f64, Failure> {
     let began = Instant::now();
     std::thread::scope(|scope| {
-        let read = |file: &FileDevice| -> Result<(), Failure> {
+        let read = |file: &FileDevice, next: &AtomicU64| -> Result<(), Failure> {
             let mut buf = AlignedBuf::zeroed(READ);
-            (0..each / READ as u64)
-                .try_for_each(|at| file.read(at * READ as u64, &mut buf))
-                .map_err(firndb::Error::from)?;
-            Ok(())
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                if at >= each / READ as u64 {
+                    return Ok(());
+                }
+                file.read(at * READ as u64, &mut buf).map_err(firndb::Error::from)?;
+            }
         };
-        let threads: Vec<_> = files.iter().map(|file| scope.spawn(move || read(file))).collect();
+        let mut threads = Vec::new();
+        for file in files {
+            let next = Arc::new(AtomicU64::new(0));
+            for _ in 0..LogSources::READS_IN_FLIGHT {
+                let next = Arc::clone(&next);
+                threads.push(scope.spawn(move || read(file, &next)));
+            }
+        }
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -205,6 +217,11 @@ pub fn scans(bench: &Bench) -> Result<Figure, Failure> {
         figure.panels.push(panel);
         figure.at_least(SCAN_TARGET, &Sampled::once(worst), 0.9);
         figure.notes.push("In real time, on the device under --dir; bytes are those on the device.".into());
+        figure.notes.push(format!(
+            "The scan and the raw reads have {} reads of {} KiB in flight on each file.",
+            LogSources::READS_IN_FLIGHT,
+            READ >> 10
+        ));
         Ok(figure)
     })
 }
