@@ -3,7 +3,7 @@
 
 use crate::characterize_report::KINDS;
 use firndb_characterize::{Measured, Measurements, Op, PAGE, Pattern, Purpose};
-use firndb_console::chart::{self, Axis, Chart, Corner, Mark, Series};
+use firndb_console::chart::{self, Axis, Chart, Corner, Legend, Mark, Series};
 use firndb_console::{Failure, size};
 use firndb_profile::DeviceProfile;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ fn throughput_over_size(path: &Path, title: &str, curves: &[Curve]) -> Result<()
         title,
         x: Axis::linear("size of a request, one at a time", range).labels(13, &bytes),
         y: Axis::log("MB/s", points().map(|point| point.1)),
-        legend: Corner::LowerRight,
+        legend: Legend::Inside(Corner::LowerRight),
         series: series(curves, Mark::LineAndPoints),
     };
     chart.draw(path)
@@ -86,7 +86,7 @@ fn latency_distribution(path: &Path, title: &str, curves: &[Curve]) -> Result<()
         title,
         x: Axis::log("latency, microseconds", latencies),
         y: Axis::linear("share of requests that took at most so long", 0.0..NINES_MOST).labels(6, &share),
-        legend: Corner::UpperLeft,
+        legend: Legend::Inside(Corner::UpperLeft),
         series: series(curves, Mark::Line),
     };
     chart.draw(path)

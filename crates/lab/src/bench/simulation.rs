@@ -36,7 +36,11 @@ pub fn simulate<T: Send + 'static>(
 }
 
 /// A device that behaves as the profile says, over bytes in memory.
-pub fn emulated(memory: MemoryDevice, profile: &DeviceProfile, seed: u64) -> Result<Arc<Emulated>, Failure> {
-    let device = Emulated::new(Arc::new(memory), profile, seed);
+pub fn emulated(
+    memory: Arc<MemoryDevice>,
+    profile: &DeviceProfile,
+    seed: u64,
+) -> Result<Arc<Emulated>, Failure> {
+    let device = Emulated::new(memory, profile, seed);
     device.map(Arc::new).map_err(|error| Failure::bad_argument(error.to_string()))
 }

@@ -2,7 +2,7 @@
 //! as a picture.
 
 use super::{Cost as Args, failure, nanoseconds};
-use firndb_console::chart::{Axis, Chart, Corner, Mark, Series};
+use firndb_console::chart::{Axis, Chart, Corner, Legend, Mark, Series};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, commit_of_source, say, table};
 use firndb_emulate::nand::curve::{self, CurvePoint};
@@ -111,7 +111,7 @@ fn draw(path: &Path, points: &[CurvePoint]) -> Result<(), Failure> {
         title: "Cost of a page write over the live share of an erase block",
         x: Axis::linear("live share c", 0.0..1.0),
         y: Axis::log("µs", all),
-        legend: Corner::LowerRight,
+        legend: Legend::Inside(Corner::LowerRight),
         series: series.collect(),
     };
     chart.draw(path)

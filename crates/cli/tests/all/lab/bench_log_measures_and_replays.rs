@@ -52,7 +52,8 @@ fn the_scan_is_measured_beside_its_targets_and_drawn() {
 #[test]
 fn a_run_goes_on_where_it_was_left_and_its_page_is_made_of_the_file_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let line = |file: &str, more: &str| format!("lab bench log --figure 7 --quick --json {file} {more}");
+    let at = dir.path().display();
+    let line = |file: &str, more: &str| format!("lab bench log --figure 7 --quick --json {at}/{file} {more}");
     run(dir.path(), &line("one", "--seeds 1")).ended(0);
     run(dir.path(), &line("one", "")).ended(2).warns("--resume goes on with");
     run(dir.path(), &line("one", "--seed 2 --resume")).ended(2).warns("different arguments");
@@ -71,15 +72,16 @@ fn a_run_goes_on_where_it_was_left_and_its_page_is_made_of_the_file_alone() {
         .collect();
     assert!(bands.contains(&"fast".into()) && bands.contains(&"slow".into()), "{bands:?}");
 
-    run(dir.path(), "lab bench report one --markdown page.md --pictures pictures").ended(0);
+    let report = |arguments: &str| run(dir.path(), &format!("lab bench report {at}/{arguments}"));
+    report(&format!("one --markdown {at}/page.md --pictures {at}/pictures")).ended(0);
     let page = std::fs::read_to_string(dir.path().join("page.md")).unwrap();
     assert!(page.contains("# Results of `firn lab bench log`") && page.contains("**Input**"), "{page}");
     assert!(page.contains("](pictures/flashlogging-figure-7.svg)"), "{page}");
     assert!(dir.path().join("pictures/flashlogging-figure-7.svg").exists());
-    run(dir.path(), "lab bench report one --markdown -").ended(0).says("Figure 7");
-    run(dir.path(), "lab bench report one").ended(2).warns("--markdown");
+    report("one --markdown -").ended(0).says("Figure 7");
+    report("one").ended(2).warns("--markdown");
     std::fs::write(dir.path().join("none"), "{}").unwrap();
-    run(dir.path(), "lab bench report none --markdown -").ended(1).warns("not a file of results");
+    report("none --markdown -").ended(1).warns("not a file of results");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use crate::support::run;
 use serde_json::Value;
 use std::path::Path;
 
-const TINY: &str = "lab bench cache --table 3 --size tiny --percent 20 --policy lc,gsc --seconds 0.5";
+const TINY: &str =
+    "lab bench cache --table 3 --size tiny --percent 20 --policy lc,gsc --seconds 0.5 --seeds 1";
 
 /// The results without what tells of the moment and the machine.
 fn results(path: &Path) -> Value {

@@ -5,8 +5,8 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// The figures that can be measured.
-pub const FIGURES: [&str; 12] =
-    ["2", "5", "7", "11", "12", "13", "14", "15", "16", "17", "modern", "compose"];
+pub const FIGURES: [&str; 13] =
+    ["2", "5", "6", "7", "11", "12", "13", "14", "15", "16", "17", "modern", "compose"];
 
 /// `firn lab bench log`.
 #[derive(Args, Clone, Debug)]

@@ -66,9 +66,13 @@ pub fn splitting(bench: &Bench) -> Result<Figure, Failure> {
     Ok(figure)
 }
 
-fn units(quick: bool) -> Vec<u32> {
+/// Stripe units: all powers of two beside the paper's drives, every second one beside later ones.
+fn units(quick: bool, later: bool) -> Vec<u32> {
     let all = (0..10).map(|shift| 512u32 << shift);
-    all.filter(|unit| !quick || [512, 8 << 10, 64 << 10, 256 << 10].contains(unit)).collect()
+    let skipped = |unit: &u32| later && unit.ilog2().is_multiple_of(2);
+    all.filter(|unit| !quick || [512, 8 << 10, 64 << 10, 256 << 10].contains(unit))
+        .filter(|unit| !skipped(unit))
+        .collect()
 }
 
 /// One device kind under one setting of processor and composing, hiding off on both sides.
@@ -96,7 +100,8 @@ fn compare(bench: &Bench, with: &Comparison) -> Result<Rates, Failure> {
     let rate = |cell: &Cell| -> Result<Sampled, Failure> {
         Ok(bench.tpcc(cell, Judged::Yes)?.value(|found| found.per_second))
     };
-    let striped = units(bench.is_quick()).into_iter().map(|unit_bytes| {
+    let later = DRIVES.iter().all(|(name, _)| *name != with.profile.name);
+    let striped = units(bench.is_quick(), later).into_iter().map(|unit_bytes| {
         Ok((unit_bytes, rate(&Cell { policy: LogPolicy::Striped { unit_bytes }, ..cell.clone() })?))
     });
     Ok(Rates {

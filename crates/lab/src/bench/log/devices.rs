@@ -10,7 +10,7 @@ use firndb_profile::DeviceProfile;
 /// requests of all go to one model. So one drive becomes several virtual ones (FlashLogging, 5.4).
 #[derive(Debug)]
 pub struct Partition {
-    memory: MemoryDevice,
+    memory: Arc<MemoryDevice>,
     whole: Arc<Pacer>,
     /// Where the partition begins on the drive.
     start: u64,
@@ -19,7 +19,7 @@ pub struct Partition {
 impl Partition {
     /// Makes a virtual device of each of `memories`, all on one drive of this profile.
     pub fn split(
-        memories: Vec<MemoryDevice>,
+        memories: Vec<Arc<MemoryDevice>>,
         profile: &DeviceProfile,
         seed: u64,
     ) -> Result<Vec<Arc<Partition>>, Failure> {

@@ -12,7 +12,7 @@ use crate::bench::made::Made;
 use crate::bench::simulation::{self, emulated};
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
-use firndb::{Devices, Isolation, Options};
+use firndb::{Database, Devices, Isolation, Options};
 use firndb_adapter::FirnEngine;
 use firndb_base::sync::Arc;
 use firndb_console::Failure;
@@ -21,9 +21,9 @@ use firndb_emulate::{Emulated, Model};
 use firndb_log::archive::WrapDevice;
 use firndb_log_comparators::{Comparator, Compose, Hedging, LogPolicy};
 use firndb_profile::{DeviceProfile, VariantName};
-use firndb_workloads::DriverOptions;
 use firndb_workloads::tpcc::{self, ClientOptions, LoadOptions, Mix, Scale, Terminals};
-use std::sync::atomic::AtomicBool;
+use firndb_workloads::{DriverOptions, Length};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Warehouses of the paper's database.
@@ -102,7 +102,7 @@ impl Logs {
     }
 
     /// The devices, over bytes in memory. To be made inside the simulation that uses them.
-    pub fn emulated(&self, memories: Vec<MemoryDevice>, seed: u64) -> Result<EmulatedLogs, Failure> {
+    pub fn emulated(&self, memories: Vec<Arc<MemoryDevice>>, seed: u64) -> Result<EmulatedLogs, Failure> {
         let mut whole = Vec::new();
         let devices = match self {
             Logs::Each(profile, _) => {
@@ -202,11 +202,18 @@ pub struct Populations {
     loaded: Made<(usize, bool), Population>,
 }
 
-/// A loaded database's devices.
-struct Population {
+/// A database's devices, at rest.
+pub struct Population {
     superblock: MemoryDevice,
     logs: Vec<MemoryDevice>,
     store: MemoryDevice,
+}
+
+/// The same while a database is open on them.
+pub struct Memories {
+    superblock: Arc<MemoryDevice>,
+    logs: Vec<Arc<MemoryDevice>>,
+    store: Arc<MemoryDevice>,
 }
 
 impl Population {
@@ -217,6 +224,29 @@ impl Population {
             store: self.store.duplicate(),
         }
     }
+
+    pub fn shared(self) -> Memories {
+        Memories {
+            superblock: Arc::new(self.superblock),
+            logs: self.logs.into_iter().map(Arc::new).collect(),
+            store: Arc::new(self.store),
+        }
+    }
+}
+
+impl Memories {
+    /// What a kill of the process leaves at this moment. The store is copied before the log that
+    /// its pages need.
+    fn killed(&self) -> Population {
+        let (store, superblock) = (self.store.duplicate(), self.superblock.duplicate());
+        Population { superblock, logs: self.logs.iter().map(|log| log.duplicate()).collect(), store }
+    }
+}
+
+/// What a kill left: the devices, and a copy of the archive's directory.
+pub struct Left {
+    pub population: Population,
+    pub archive: Option<tempfile::TempDir>,
 }
 
 fn options(count: usize, comparator: Comparator) -> Options {
@@ -242,11 +272,20 @@ impl Populations {
         Populations { seed, loaded: Made::default() }
     }
 
-    pub fn run(&self, cell: &Cell, seed: u64) -> Result<TpccFound, Failure> {
+    fn of(&self, cell: &Cell) -> Result<Population, Failure> {
         let areas = cell.logs.count() > 1 && cell.hiding != Hedging::Off;
         let count = cell.logs.count();
-        let population = self.loaded.get((count, areas), || load(count, areas, self.seed))?.duplicate();
-        let cell = cell.clone();
+        Ok(self.loaded.get((count, areas), || load(count, areas, self.seed))?.duplicate())
+    }
+
+    /// What a kill leaves after the cell's time.
+    pub fn kill(&self, cell: &Cell, seed: u64) -> Result<Left, Failure> {
+        let (cell, population) = (cell.clone(), self.of(cell)?);
+        Ok(simulate(seed, move || killed(&cell, seed, population))?.0)
+    }
+
+    pub fn run(&self, cell: &Cell, seed: u64) -> Result<TpccFound, Failure> {
+        let (cell, population) = (cell.clone(), self.of(cell)?);
         let (mut found, trace_hash) = simulate(seed, move || run(&cell, seed, population))?;
         found.trace_hash = format!("{trace_hash:016x}");
         Ok(found)
@@ -256,80 +295,141 @@ impl Populations {
 fn load(count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
     let hedging = if areas { Hedging::Adaptive } else { Hedging::Off };
     let (population, _) = simulate(seed, move || {
-        let empty = Population {
+        let memories = Population {
             superblock: MemoryDevice::new("superblock"),
             logs: (0..count).map(|at| MemoryDevice::new(&format!("log {at}"))).collect(),
             store: MemoryDevice::new("store"),
         };
-        let whole = |memory: MemoryDevice| Arc::new(memory);
-        let superblock = whole(empty.superblock);
-        let store = whole(empty.store);
-        let logs: Vec<Arc<MemoryDevice>> = empty.logs.into_iter().map(whole).collect();
+        let memories = memories.shared();
         let devices = Devices {
-            superblock: superblock.clone(),
-            logs: logs.iter().map(|log| log.clone() as Arc<dyn Device>).collect(),
-            store: store.clone(),
+            superblock: memories.superblock.clone(),
+            logs: memories.logs.iter().map(|log| log.clone() as Arc<dyn Device>).collect(),
+            store: memories.store.clone(),
             cache: None,
         };
         let db = options(count, Comparator { hedging, ..Comparator::default() }).create_on(devices)?;
         let engine = FirnEngine::new(db, tpcc::schema(), Isolation::Serializable)?;
         tpcc::load(&engine, &LoadOptions::new(SCALE, seed), &|_| ())?;
         engine.into_database().close()?;
-        Ok(Population {
-            superblock: superblock.duplicate(),
-            logs: logs.iter().map(|log| log.duplicate()).collect(),
-            store: store.duplicate(),
-        })
+        Ok(memories.killed())
     })?;
     Ok(population)
 }
 
 /// A disk for the archive: its files are in a temporary directory, and take the time that the
 /// profile says. One segment is written at a time.
-struct ArchiveDisk {
+pub struct ArchiveDisk {
     directory: tempfile::TempDir,
     wrap: WrapDevice,
 }
 
+fn archive_failed(error: std::io::Error) -> Failure {
+    Failure::new(format!("a directory for the archive: {error}"))
+}
+
 impl ArchiveDisk {
     fn new(profile: &DeviceProfile, seed: u64) -> Result<ArchiveDisk, Failure> {
-        let directory = tempfile::tempdir()
-            .map_err(|error| Failure::new(format!("a directory for the archive: {error}")))?;
+        ArchiveDisk::of(tempfile::tempdir().map_err(archive_failed)?, profile, seed)
+    }
+
+    /// Over files that are there.
+    pub fn of(
+        directory: tempfile::TempDir,
+        profile: &DeviceProfile,
+        seed: u64,
+    ) -> Result<ArchiveDisk, Failure> {
         let profile = profile.clone();
         let model = Model::new(&profile, seed).map_err(|error| Failure::bad_argument(error.to_string()))?;
         let wrap: WrapDevice = Arc::new(move |file| Arc::new(Emulated::over(file, &profile, model.clone())));
         Ok(ArchiveDisk { directory, wrap })
     }
+
+    /// A copy of its files.
+    fn copied(&self) -> Result<tempfile::TempDir, Failure> {
+        let copy = || -> std::io::Result<tempfile::TempDir> {
+            let to = tempfile::tempdir()?;
+            for entry in std::fs::read_dir(self.directory.path())? {
+                let entry = entry?;
+                std::fs::copy(entry.path(), to.path().join(entry.file_name()))?;
+            }
+            Ok(to)
+        };
+        copy().map_err(archive_failed)
+    }
+}
+
+impl Cell {
+    /// Opens the database on emulated devices; to be called inside the simulation.
+    pub fn open(
+        &self,
+        memories: &Memories,
+        archive: Option<&ArchiveDisk>,
+        seed: u64,
+    ) -> Result<Database, Failure> {
+        let devices = Devices {
+            superblock: memories.superblock.clone(),
+            logs: self.logs.emulated(memories.logs.clone(), seed)?.devices,
+            store: memories.store.clone(),
+            cache: None,
+        };
+        let comparator = Comparator { policy: self.policy, compose: self.compose, hedging: self.hiding };
+        let db = options(self.logs.count(), comparator);
+        let db = match archive {
+            Some(disk) => db
+                .archive(|archive| archive.directory(disk.directory.path()).completes(true))
+                .wrap_archive(disk.wrap.clone()),
+            None => db,
+        };
+        Ok(db.open_on(devices)?)
+    }
+
+    fn archive_disk(&self, seed: u64) -> Result<Option<ArchiveDisk>, Failure> {
+        self.archive.as_ref().map(|profile| ArchiveDisk::new(profile, seed)).transpose()
+    }
+
+    fn driver(&self) -> DriverOptions {
+        let mut driver = DriverOptions::new(self.clients, self.time);
+        driver.warm_up = self.time / 4;
+        driver.report_every = Duration::from_millis(100);
+        driver
+    }
+
+    /// Clients of the standard mix.
+    fn terminals(seed: u64) -> ClientOptions {
+        ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed }
+    }
+}
+
+/// Runs the cell's clients for its time, and kills the process.
+fn killed(cell: &Cell, seed: u64, population: Population) -> Result<Left, Failure> {
+    let (memories, archive) = (population.shared(), cell.archive_disk(seed)?);
+    let db = cell.open(&memories, archive.as_ref(), seed)?;
+    let engine = FirnEngine::new(db, tpcc::schema(), Isolation::Serializable)?;
+    let engine = Charged::new(engine, CostModel::FIRN.times(cell.cpu.factor));
+    let driver = DriverOptions { length: Length::Time(2 * cell.time), ..cell.driver() };
+    let stop = AtomicBool::new(false);
+    let mut left = None;
+    tpcc::run(&engine, &driver, &Cell::terminals(seed), &stop, &mut |live| {
+        if live.elapsed >= cell.time && left.is_none() {
+            let population = memories.killed();
+            let archive = archive.as_ref().map(ArchiveDisk::copied).transpose();
+            left = Some(archive.map(|archive| Left { population, archive }));
+            stop.store(true, Ordering::Relaxed);
+        }
+    })?;
+    engine.into_inner().into_database().close()?;
+    left.ok_or_else(|| Failure::new("the run ended before it was to be killed"))?
 }
 
 fn run(cell: &Cell, seed: u64, population: Population) -> Result<TpccFound, Failure> {
-    let Population { superblock, logs, store } = population;
-    let devices = Devices {
-        superblock: Arc::new(superblock),
-        logs: cell.logs.emulated(logs, seed)?.devices,
-        store: Arc::new(store),
-        cache: None,
-    };
-    let comparator = Comparator { policy: cell.policy, compose: cell.compose, hedging: cell.hiding };
-    let db = options(cell.logs.count(), comparator);
-    let archive = cell.archive.as_ref().map(|profile| ArchiveDisk::new(profile, seed)).transpose()?;
-    let db = match &archive {
-        Some(disk) => db
-            .archive(|archive| archive.directory(disk.directory.path()).completes(true))
-            .wrap_archive(disk.wrap.clone()),
-        None => db,
-    };
-    let db = db.open_on(devices)?;
+    let archive = cell.archive_disk(seed)?;
+    let db = cell.open(&population.shared(), archive.as_ref(), seed)?;
     let engine = FirnEngine::new(db, tpcc::schema(), Isolation::Serializable)?;
     let engine = Charged::new(engine, CostModel::FIRN.times(cell.cpu.factor));
-    let mut driver = DriverOptions::new(cell.clients, cell.time);
-    driver.warm_up = cell.time / 4;
-    driver.report_every = Duration::from_millis(100);
-    let clients = ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed };
     let stop = AtomicBool::new(false);
     let database = |engine: &Charged<FirnEngine>| engine.inner().database().statistics();
     let before = database(&engine);
-    let report = tpcc::run(&engine, &driver, &clients, &stop, &mut |_| ())?;
+    let report = tpcc::run(&engine, &cell.driver(), &Cell::terminals(seed), &stop, &mut |_| ())?;
     let after = database(&engine);
     let commits = (after.txn.commits - before.txn.commits).max(1) as f64;
     let found = TpccFound {

@@ -11,11 +11,13 @@ mod bounds;
 mod devices;
 mod found;
 mod hiding_figures;
+mod latencies_figure;
 mod machine;
 mod measuring;
 mod modern;
 mod real_device;
 mod recovery_figure;
+mod restart_figure;
 mod ssd_figure;
 mod stream;
 mod tpcc_figures;
@@ -77,6 +79,7 @@ fn figures(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         match number {
             "2" => figures.push(tpcc_figures::flush_sizes(bench)?),
             "5" => figures.push(array_figures::splitting(bench)?),
+            "6" => figures.push(latencies_figure::of_single_writes(bench)?),
             "7" => figures.push(hiding_figures::two_streams(bench)?),
             "11" => figures.push(tpcc_figures::over_clients(bench)?),
             "12" => figures.push(tpcc_figures::at_32_clients(bench)?),

@@ -4,6 +4,7 @@ use super::figure::{Better, Figure, Panel, Point};
 use super::machine::{Logs, simulate};
 use super::measuring::Bench;
 use super::real_device;
+use super::restart_figure;
 use super::stream::{failed, identity, memories};
 use crate::bench::cells::{Cellular, Judged};
 use crate::bench::made::Made;
@@ -21,8 +22,7 @@ use std::sync::Arc;
 /// requests go round the devices, as they do where all are equally fast.
 fn written(count: usize, bytes: u64, seed: u64) -> Result<Vec<MemoryDevice>, Failure> {
     let (devices, _) = simulate(seed, move || {
-        let memories: Vec<Arc<MemoryDevice>> =
-            memories(count, bytes * 2 / count as u64 + (16 << 20))?.into_iter().map(Arc::new).collect();
+        let memories = memories(count, bytes * 2 / count as u64 + (16 << 20))?;
         let devices = memories.iter().map(|memory| memory.clone() as Arc<dyn Device>).collect();
         let log = Log::create(devices, identity(count), Epoch(1), LogOptions::default()).map_err(failed)?;
         let mut rng = Rng::new(seed);
@@ -66,13 +66,17 @@ impl Cellular for Scan {
     }
 }
 
-/// Contents of logs, by the number of devices and the seed.
-type Images = Made<(usize, u64), Vec<MemoryDevice>>;
+/// Contents of logs, by the number of devices. They are of the first seed whatever seed the devices
+/// have: five of each would be gigabytes.
+struct Images {
+    seed: u64,
+    written: Made<usize, Vec<MemoryDevice>>,
+}
 
 fn scan(cell: &Scan, seed: u64, images: &Images) -> Result<ScanFound, Failure> {
     let count = cell.logs.count();
-    let image = images.get((count, seed), || written(count, cell.bytes, seed))?;
-    let memories = image.iter().map(MemoryDevice::duplicate).collect();
+    let image = images.written.get(count, || written(count, cell.bytes, images.seed))?;
+    let memories = image.iter().map(|log| Arc::new(log.duplicate())).collect();
     let logs = cell.logs.clone();
     let (mb_per_second, _) = simulate(seed, move || {
         let devices = logs.emulated(memories, seed)?.devices;
@@ -92,7 +96,7 @@ pub fn scans(bench: &Bench) -> Result<Figure, Failure> {
     let mut panel = Panel::new("flashlogging-figure-16", title, "log devices", "MB of log a second");
     (panel.digits, panel.log_x, panel.log_y) = (1, true, true);
     let names = ["flash-a", "flash-b", "flash-c", "disk-10k", "ssd-2008", "sata-ssd", "network-volume"];
-    let images = Arc::new(Images::default());
+    let images = Arc::new(Images { seed: bench.seed(), written: Made::default() });
     let (mut twos, mut fours) = (Vec::new(), Vec::new());
     for name in names {
         let mut rates = Vec::new();
@@ -113,6 +117,7 @@ pub fn scans(bench: &Bench) -> Result<Figure, Failure> {
     }
     let least = |all: &[Sampled]| Sampled::least(all).unwrap_or_default();
     figure.panels.push(panel);
+    restart_figure::after_a_kill(bench, &mut figure)?;
     figure.at_least("recovery scan: two devices / one, least over profiles", &least(&twos), 1.9);
     figure.at_least("recovery scan: four devices / one, least over profiles", &least(&fours), 3.6);
     let why = "in virtual time; `--real --dir DIR` measures it";

@@ -91,9 +91,9 @@ pub fn identity(members: usize) -> LogIdentity {
 }
 
 /// Empty devices in memory.
-pub fn memories(count: usize, bytes: u64) -> Result<Vec<MemoryDevice>, Failure> {
+pub fn memories(count: usize, bytes: u64) -> Result<Vec<Arc<MemoryDevice>>, Failure> {
     let memory = |at| {
-        let memory = MemoryDevice::new(&format!("log {at}"));
+        let memory = Arc::new(MemoryDevice::new(&format!("log {at}")));
         memory.grow(bytes, Fill::Written).map_err(|error| Failure::new(error.to_string()))?;
         Ok(memory)
     };

@@ -46,7 +46,7 @@ pub enum Kind {
 impl Kind {
     const OF_DRIVE: [Kind; 4] = [Kind::Naive, Kind::One, Kind::Two, Kind::TwoAndArchive];
 
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Kind::Disk => "disk",
             Kind::Ideal => "ideal (disk with write cache)",
