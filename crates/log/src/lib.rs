@@ -61,6 +61,7 @@ pub use members::redundancy::Redundancy;
 pub use members::state::MemberState;
 pub use options::{Appended, LogClass, LogOptions, LogSpace, LogStatistics};
 pub use read::follow::LogTail;
+pub use read::read_log::ReadLog;
 pub use read::records::Records;
 pub use read::scan::LogScan;
 pub use read::sources::{ArchiveUse, KeptReads, LogSources};

@@ -40,7 +40,7 @@ use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_base::sync::{Condvar, Mutex};
 use firndb_base::{DatabaseId, Lsn, Progress};
 use firndb_log::archive::{ArchiveWriter, EpochMark};
-use firndb_log::{LogError, LogErrorKind, LogTail};
+use firndb_log::{LogError, LogErrorKind, LogTail, ReadLog};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 /// Pause after a failure: doubled with each, up to the second value.
@@ -74,6 +74,8 @@ struct Work {
     /// `None` while the directory cannot be used.
     writer: Option<ArchiveWriter>,
     tail: Option<LogTail>,
+    /// Log that recovery has read, until the log is followed.
+    read: Option<ReadLog>,
     bytes: Vec<u8>,
     /// When log of less than `eager_bytes` began to wait.
     waiting_since: Option<Moment>,
@@ -167,6 +169,7 @@ impl Archive {
             work: ranks::ARCHIVE.mutex(Work {
                 writer,
                 tail: None,
+                read: None,
                 bytes: Vec::new(),
                 waiting_since: None,
                 has_written: false,
@@ -186,6 +189,10 @@ impl Archive {
 }
 
 impl Archiver for Archive {
+    fn take_read(&self, read: ReadLog) {
+        self.work.lock().read = Some(read);
+    }
+
     fn step(&self, engine: &Engine, all: bool) -> Progress {
         if self.only_looks {
             return Progress::Idle;

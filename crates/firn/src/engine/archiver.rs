@@ -7,6 +7,7 @@ use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use crate::options::archive::{ArchiveFull, ArchiveSettings};
 use firndb_base::{Lsn, Progress};
+use firndb_log::ReadLog;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct ArchiveStatistics {
 
 /// The archive of an open database.
 pub(crate) trait Archiver: Send + Sync {
+    /// Gives it the log before this opening's epoch that recovery has read.
+    fn take_read(&self, read: ReadLog);
     /// Archives one piece of log if there is enough, or whatever there is if `all`. Does nothing
     /// while another thread does.
     fn step(&self, engine: &Engine, all: bool) -> Progress;

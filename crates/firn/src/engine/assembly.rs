@@ -34,11 +34,22 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
     StoreOptions { page_size, map_budget_bytes }
 }
 
+/// The paper's log buffer (FlashLogging, 3.2): an archive that begins late still finds its log in
+/// DRAM.
+const LOG_BUFFER_MAX: usize = 16 << 20;
+
+/// Bytes of DRAM for the log buffer: an eighth of the log; more than 4 MiB only as an eighth of the
+/// page buffer, up to [`LOG_BUFFER_MAX`].
+pub(crate) fn log_buffer_bytes(options: &Options) -> usize {
+    let most = (options.buffer_bytes / 8).clamp(LogOptions::default().buffer_bytes, LOG_BUFFER_MAX);
+    let share = (options.log.bytes / 8).clamp(64 << 10, most as u64) as usize;
+    // A group may take half of the buffer.
+    share.max(2 * firndb_btree::group_bytes_max(options.page_size) as usize)
+}
+
 pub(crate) fn log_options(options: &Options) -> LogOptions {
     let default = LogOptions::default();
-    let share = (options.log.bytes / 8).clamp(64 << 10, default.buffer_bytes as u64);
-    // A group may take half of the buffer.
-    let share = share.max(2 * firndb_btree::group_bytes_max(options.page_size)) as usize;
+    let share = log_buffer_bytes(options);
     LogOptions {
         buffer_bytes: share,
         request_bytes: default.request_bytes.min(share / 2),
@@ -261,4 +272,22 @@ pub(crate) fn members(options: &Options) -> Vec<Member> {
             Member { id: MemberId(index as u32 + 1), path, bytes: each }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_buffer_is_a_share_of_the_log_and_beyond_four_mib_of_the_page_buffer() {
+        let bytes = |buffer: usize, log: u64| {
+            log_buffer_bytes(&Options::new().buffer_bytes(buffer).log(|settings| settings.bytes(log)))
+        };
+        assert_eq!(bytes(128 << 20, 256 << 20), 16 << 20, "the defaults");
+        assert_eq!(bytes(1 << 30, 4 << 30), 16 << 20);
+        assert_eq!(bytes(64 << 20, 256 << 20), 8 << 20);
+        assert_eq!(bytes(4 << 20, 256 << 20), 4 << 20, "little memory for pages");
+        assert_eq!(bytes(128 << 20, 16 << 20), 2 << 20, "a small log");
+        assert_eq!(bytes(256 << 10, 1 << 20), 128 << 10);
+    }
 }

@@ -178,6 +178,7 @@ impl<'a> Opening<'a> {
         let tiers = (&*self.store, self.cache.as_deref());
         let superblock = &self.superblock;
         let mut transactions = Analysis::new(at_checkpoint(scan, superblock)?);
+        self.read_for_the_archive(scan);
         self.reads.serve();
         let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
         let recovery = &mut self.recovery;
@@ -192,6 +193,16 @@ impl<'a> Opening<'a> {
         let known = cache.map_or(0, PageCache::versions_known);
         let (pending, over_budget) = changes.finish(&|page| cached(cache, page), known);
         Ok(Analysed { transactions, pending: Arc::new(pending), now: Pages::Only(over_budget) })
+    }
+
+    /// Gives the archive the end of the log, which this opening has read: no later than now the
+    /// devices have nothing else to do. As much as the log buffer takes is kept in DRAM.
+    fn read_for_the_archive(&self, scan: &LogScan) {
+        let (Some(archive), Some(held)) = (&self.archive, self.retention.archive()) else { return };
+        // Without it the archive reads the devices, and reports what it cannot read.
+        if let Ok(Some(read)) = scan.read_log(held, assembly::log_buffer_bytes(self.options)) {
+            archive.take_read(read);
+        }
     }
 
     /// Assembles the layers, and takes the open transactions over.

@@ -9,6 +9,7 @@ use crate::error::{LogError, LogErrorKind};
 use crate::ids::LogIdentity;
 use crate::log::Log;
 use crate::read::merge::Cursor;
+use crate::read::read_log::ReadLog;
 use crate::read::scan::LogScan;
 use crate::record::{FRAME, Frame};
 use firndb_base::Lsn;
@@ -24,6 +25,8 @@ pub struct LogTail {
     identity: LogIdentity,
     pos: Lsn,
     framing: Framing,
+    /// Log before the current epoch that recovery has read.
+    read: ReadLog,
     /// Set while reading from the devices.
     scan: Option<ScannedBytes>,
 }
@@ -78,7 +81,14 @@ impl LogTail {
     /// `identity` is the log's identity at some time since it was opened.
     #[must_use]
     pub fn new(log: Arc<Log>, identity: LogIdentity, from: Lsn) -> LogTail {
-        LogTail { log, identity, pos: from, framing: Framing::at(from), scan: None }
+        LogTail { log, identity, pos: from, framing: Framing::at(from), read: ReadLog::default(), scan: None }
+    }
+
+    /// Takes the log that `read` holds from there, and nothing of it from the devices.
+    #[must_use]
+    pub fn with_read(mut self, read: ReadLog) -> LogTail {
+        self.read = read;
+        self
     }
 
     /// The log must be kept from this LSN on.
@@ -149,13 +159,17 @@ impl LogTail {
     ) -> Result<Option<(EpochMark, Lsn)>, LogError> {
         out.clear();
         let current = self.log.epoch_mark();
+        if let Some(piece) = self.read.copy(self.pos, max, until, out) {
+            return Ok(Some(piece));
+        }
         let mut fresh = false;
         loop {
             if let Some(scan) = &mut self.scan {
-                if let Some(piece) = scan.next(max, until, out)? {
+                let ScannedBytes { scan, bytes } = scan;
+                if let Some(piece) = bytes.next(scan, max, until, out)? {
                     return Ok(Some(piece));
                 }
-                self.pos = self.pos.max(scan.pos);
+                self.pos = self.pos.max(bytes.pos);
                 self.scan = None;
             }
             if self.pos >= current.previous_end && self.pos < current.start {
@@ -206,12 +220,10 @@ impl std::fmt::Debug for LogTail {
     }
 }
 
-/// The stream's bytes as stored on the log's devices.
+/// The stream's bytes as stored on the log's devices, for one that follows the log.
 struct ScannedBytes {
     scan: LogScan,
-    cursor: Option<Cursor>,
-    span: usize,
-    pos: Lsn,
+    bytes: SpanBytes,
 }
 
 impl ScannedBytes {
@@ -220,21 +232,37 @@ impl ScannedBytes {
         let (members, devices) = tail.log.members().into_iter().unzip();
         let identity = LogIdentity { members, ..tail.identity.clone() };
         let scan = LogScan::up_to(devices, identity, tail.needed(), until, &mut |_, _| {})?;
-        let span = scan.spans().iter().rposition(|span| span.start <= tail.pos).unwrap_or(0);
-        Ok(ScannedBytes { scan, cursor: None, span, pos: tail.pos })
+        let bytes = SpanBytes::of(&scan, tail.pos);
+        Ok(ScannedBytes { scan, bytes })
+    }
+}
+
+/// A position in the stream's bytes that a scan has found.
+pub(crate) struct SpanBytes {
+    cursor: Option<Cursor>,
+    span: usize,
+    pos: Lsn,
+}
+
+impl SpanBytes {
+    pub fn of(scan: &LogScan, pos: Lsn) -> SpanBytes {
+        let span = scan.spans().iter().rposition(|span| span.start <= pos).unwrap_or(0);
+        SpanBytes { cursor: None, span, pos }
     }
 
-    fn next(
+    /// Moves the next piece into `out`: at most `max` bytes, up to `until`.
+    pub fn next(
         &mut self,
+        scan: &LogScan,
         max: usize,
         until: Lsn,
         out: &mut Vec<u8>,
     ) -> Result<Option<(EpochMark, Lsn)>, LogError> {
         loop {
-            let Some(&span) = self.scan.spans().get(self.span) else { return Ok(None) };
+            let Some(&span) = scan.spans().get(self.span) else { return Ok(None) };
             if self.pos >= span.end {
                 self.span += 1;
-                if let Some(next) = self.scan.spans().get(self.span) {
+                if let Some(next) = scan.spans().get(self.span) {
                     self.pos = next.start;
                 }
                 continue;
@@ -244,7 +272,7 @@ impl ScannedBytes {
                 return Ok(None);
             }
             let (first, len) = (self.pos, (end.since(self.pos) as usize).min(max));
-            let cursor = self.cursor.get_or_insert_with(|| self.scan.cursor(span.epoch, first));
+            let cursor = self.cursor.get_or_insert_with(|| scan.cursor(span.epoch, first));
             cursor.seek(span.epoch, first);
             out.resize(len, 0);
             if !cursor.read(out)? {
@@ -252,15 +280,15 @@ impl ScannedBytes {
                     .error(format!("the log changed between LSN {first} and {end} while it was read")));
             }
             self.pos = first.advance(len as u64);
-            return Ok(Some((self.mark(), first)));
+            return Ok(Some((self.mark(scan), first)));
         }
     }
 
     /// The mark of the current span.
-    fn mark(&self) -> EpochMark {
-        let span = self.scan.spans()[self.span];
-        let start = self.scan.epoch_start(span.epoch);
+    fn mark(&self, scan: &LogScan) -> EpochMark {
+        let span = scan.spans()[self.span];
+        let start = scan.epoch_start(span.epoch);
         let previous_end = if span.start == start { span.previous_end } else { start };
-        EpochMark { epoch: self.scan.epoch(span.epoch), start, previous_end }
+        EpochMark { epoch: scan.epoch(span.epoch), start, previous_end }
     }
 }

@@ -10,6 +10,7 @@ mod medium;
 pub(crate) mod member;
 mod merge;
 mod read_ahead;
+pub(crate) mod read_log;
 pub(crate) mod reader;
 mod reading;
 pub(crate) mod records;

@@ -5,14 +5,14 @@ use crate::support::archive_bed::{Bed, writer_in};
 use firndb_base::Lsn;
 use firndb_base::rng::Rng;
 use firndb_device::{
-    Calls, CrashPlan, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice, Survival,
-    When,
+    Calls, Counting, CrashPlan, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, MemoryDevice,
+    Survival, When,
 };
 use firndb_log::archive::{
     ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter, Next, SEGMENT_BYTES_MIN, survey,
 };
 use firndb_log::testing::identity;
-use firndb_log::{LogErrorKind, LogTail};
+use firndb_log::{ArchiveUse, LogErrorKind, LogTail};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -105,6 +105,54 @@ fn a_tail_delivers_the_same_bytes_from_the_buffer_and_from_the_devices() {
     }
     assert!(stream == again);
     assert_eq!((far.behind(), far.pos()), (0, bed.log.durable()));
+}
+
+/// Cause: the log before the current epoch was followed by scanning the devices, while they took
+/// commits. Effect: the scan took so long that newer log left the buffer, and had to be scanned,
+/// too.
+#[test]
+fn what_recovery_has_read_is_followed_without_a_read_of_the_devices() {
+    for seed in 0..6 {
+        let (mut rng, mut bed) = (Rng::new(seed), Bed::new(1));
+        for _ in 0..3 {
+            bed.append_durably(&mut rng, 60);
+            bed.crash();
+        }
+        bed.append_durably(&mut rng, 60);
+        let counted: Vec<_> =
+            bed.devices.iter().map(|device| Arc::new(Counting::new(device.clone()))).collect();
+        let reads = || counted.iter().map(|device| device.snapshot().reads.ops).sum::<u64>();
+        let devices = counted.iter().map(|device| device.clone() as Arc<dyn Device>).collect();
+        let scan = bed.scan_of(devices, ArchiveUse::None).unwrap();
+        // From a record's LSN, or from where an epoch ended.
+        let ends = &bed.model.ends;
+        let from = if seed == 0 { Lsn::FIRST } else { ends[rng.below(ends.len() as u64) as usize] };
+        let len = scan.end().since(from) as usize;
+        assert!(scan.read_log(from, len - 1).unwrap().is_none(), "it is more than that");
+        let read = scan.read_log(from, len).unwrap().unwrap();
+        bed.go_on(&scan);
+        let read_before = reads();
+        bed.append(&mut rng, 10);
+        bed.log.flush(bed.log.end()).unwrap();
+        let mut near = bed.tail_from(from).with_read(read);
+        let mut far = bed.tail_from(from);
+        let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+        while let Some(piece) = near.next(rng.between(100, 9000) as usize, Lsn::MAX, &mut bytes).unwrap() {
+            pieces.push((piece.mark, piece.first, bytes.clone()));
+        }
+        assert_eq!(reads(), read_before, "seed {seed}: the devices were read");
+        assert_eq!((near.pos(), near.behind()), (bed.log.durable(), 0));
+        // The same as from the devices, however it is cut.
+        let mut pieces = pieces.into_iter().flat_map(|(mark, first, bytes)| {
+            (first.0..).zip(bytes).map(move |(lsn, byte)| (mark.epoch, lsn, byte))
+        });
+        while let Some(piece) = far.next(777, Lsn::MAX, &mut bytes).unwrap() {
+            for (lsn, &byte) in (piece.first.0..).zip(&bytes) {
+                assert_eq!(pieces.next(), Some((piece.mark.epoch, lsn, byte)), "seed {seed}");
+            }
+        }
+        assert_eq!(pieces.next(), None);
+    }
 }
 
 #[test]

@@ -10,6 +10,9 @@ use firndb_log::{LogError, LogErrorKind, LogTail};
 
 /// Largest write of log, in bytes.
 const WRITE_BYTES: usize = 256 << 10;
+/// How far the archive runs ahead of the log's devices, in bytes: no more than the next epoch can
+/// begin with a copy of after a crash (16,384 blocks), however large the log buffer is.
+const AHEAD_BYTES: u64 = 6 << 20;
 
 impl Archive {
     pub(super) fn advance(&self, engine: &Engine, work: &mut Work, all: bool) -> Result<Progress, LogError> {
@@ -19,12 +22,7 @@ impl Archive {
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
             work.writer = Some(writer);
         }
-        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience.get()) {
-            // Retried for ever, it would never be archived, and all log behind it would be
-            // retained.
-            work.unreadable_since = None;
-            engine.give_up_archiving("the log's devices cannot be read where the archive is to go on");
-        }
+        self.give_up_unreadable(engine, work);
         if work.tail.is_none() || engine.retention.archive().is_none() {
             work.tail = Some(self.follow(engine, work)?);
         }
@@ -38,13 +36,15 @@ impl Archive {
         if behind == 0 {
             work.waiting_since = None;
         }
-        let until = end.min(pos.advance(WRITE_BYTES as u64));
+        let until =
+            end.min(pos.advance(WRITE_BYTES as u64)).min(engine.log.on_devices().advance(AHEAD_BYTES));
         // At the start of an epoch `pos` may be past the end of the archive: a crash before the
         // next write finds the archive ending there.
         let reached = writer.end().unwrap_or(Lsn::ZERO).min(pos);
         let early = !all
             && self.options.completes.get()
             && work.has_written
+            && until > pos
             && ahead > behind.max(self.options.eager_bytes.get().saturating_sub(1))
             && engine.log.is_awaited()
             && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
@@ -81,6 +81,15 @@ impl Archive {
         drop(status);
         self.moved.notify_all();
         Ok(Progress::Worked)
+    }
+
+    /// Gives up log that could not be read for long. Retried for ever, it would never be archived,
+    /// and all log behind it would be retained.
+    fn give_up_unreadable(&self, engine: &Engine, work: &mut Work) {
+        if work.unreadable_since.is_some_and(|since| since.elapsed() >= self.options.patience.get()) {
+            work.unreadable_since = None;
+            engine.give_up_archiving("the log's devices cannot be read where the archive is to go on");
+        }
     }
 
     /// Whether log that is on the devices is due for archiving: there is enough of it, or it has
@@ -135,7 +144,8 @@ impl Archive {
             Some(archived) => archived,
             None => from,
         };
-        Ok(LogTail::new(engine.log.clone(), identity, from))
+        let tail = LogTail::new(engine.log.clone(), identity, from);
+        Ok(tail.with_read(work.read.take().unwrap_or_default()))
     }
 
     /// Sets whether the log may expect the archive to acknowledge commits.
