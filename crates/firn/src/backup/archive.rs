@@ -14,8 +14,8 @@
 //! * the archive's hold on the log ([`LogHolds`]) is never past what is archived durably;
 //! * an archiver that finds its hold revoked skips the log in between, and the next segment's
 //!   header says so;
-//! * a failed write ends the segment; the archiver follows the log again from the last whole
-//!   record;
+//! * a failed write ends the segment; the archiver writes the same log to the next one, once the
+//!   devices have it: it has read it, and the devices may be slow;
 //! * log that its devices cannot deliver for as long as the archive's patience becomes a gap,
 //!   whatever `ArchiveFull` says of a full log: it would be retained for ever.
 //!
@@ -27,6 +27,7 @@
 
 mod following;
 
+use crate::backup::archive::following::Unwritten;
 use crate::backup::archive_survey::archive_error;
 use crate::engine::Engine;
 use crate::engine::archiver::{ArchiveStatistics, Archiver, OpenArchive};
@@ -76,10 +77,12 @@ struct Work {
     tail: Option<LogTail>,
     /// Log that recovery has read, until the log is followed.
     read: Option<ReadLog>,
+    /// Bytes of the last piece that was read.
     bytes: Vec<u8>,
+    unwritten: Option<Unwritten>,
     /// When log of less than `eager_bytes` began to wait.
     waiting_since: Option<Moment>,
-    /// The writer has written since it began to follow the log.
+    /// The writer has written since it began to follow the log, and the last write succeeded.
     has_written: bool,
     /// When log was last archived before the devices had completed it.
     early_at: Option<Moment>,
@@ -171,6 +174,7 @@ impl Archive {
                 tail: None,
                 read: None,
                 bytes: Vec::new(),
+                unwritten: None,
                 waiting_since: None,
                 has_written: false,
                 early_at: None,

@@ -6,13 +6,21 @@ use crate::options::archive::ArchiveSettings;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, Progress};
-use firndb_log::{LogError, LogErrorKind, LogTail};
+use firndb_log::archive::CHUNK_MAX;
+use firndb_log::{LogError, LogErrorKind, LogTail, Piece};
 
-/// Largest write of log, in bytes.
-const WRITE_BYTES: usize = 256 << 10;
 /// How far the archive runs ahead of the log's devices, in bytes: no more than the next epoch can
 /// begin with a copy of after a crash (16,384 blocks), however large the log buffer is.
 const AHEAD_BYTES: u64 = 6 << 20;
+
+/// A piece of log that was read, and is in no segment yet as far as is known. Its bytes are in
+/// [`Work::bytes`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unwritten {
+    piece: Piece,
+    /// The devices may lack some of it; the last whole group ends here.
+    early: Option<Lsn>,
+}
 
 impl Archive {
     pub(super) fn advance(&self, engine: &Engine, work: &mut Work, all: bool) -> Result<Progress, LogError> {
@@ -20,14 +28,31 @@ impl Archive {
             let writer = open_writer(&self.directory, self.database, &self.options)?;
             refuse_the_future(&writer, &engine.superblock.lock(), engine.log.end())
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
-            work.writer = Some(writer);
+            (work.writer, work.unwritten) = (Some(writer), None);
         }
         self.give_up_unreadable(engine, work);
         if work.tail.is_none() || engine.retention.archive().is_none() {
+            work.unwritten = None;
             work.tail = Some(self.follow(engine, work)?);
         }
-        let (Some(writer), Some(tail)) = (&mut work.writer, &mut work.tail) else {
-            unreachable!("both were just made")
+        if work.unwritten.is_none() {
+            work.unwritten = self.read_piece(engine, work, all)?;
+        }
+        let Some(unwritten) = work.unwritten else { return Ok(Progress::Idle) };
+        let end = unwritten.piece.first.advance(work.bytes.len() as u64);
+        if !work.has_written && end > engine.log.on_devices() {
+            // The write before failed, and may have left this log in the archive all the same. No
+            // crash may cut it off then: what follows the cut would have its LSNs.
+            return Ok(Progress::Idle);
+        }
+        self.write(engine, work, unwritten)?;
+        Ok(Progress::Worked)
+    }
+
+    /// Reads the next piece, if one is due.
+    fn read_piece(&self, engine: &Engine, work: &mut Work, all: bool) -> Result<Option<Unwritten>, LogError> {
+        let (Some(writer), Some(tail)) = (&work.writer, &mut work.tail) else {
+            unreachable!("the caller has made both")
         };
         let (pos, end) = (tail.pos(), engine.log.end());
         let (behind, ahead) = (tail.behind(), end.0.saturating_sub(pos.0));
@@ -36,8 +61,7 @@ impl Archive {
         if behind == 0 {
             work.waiting_since = None;
         }
-        let until =
-            end.min(pos.advance(WRITE_BYTES as u64)).min(engine.log.on_devices().advance(AHEAD_BYTES));
+        let until = end.min(pos.advance(CHUNK_MAX as u64)).min(engine.log.on_devices().advance(AHEAD_BYTES));
         // At the start of an epoch `pos` may be past the end of the archive: a crash before the
         // next write finds the archive ending there.
         let reached = writer.end().unwrap_or(Lsn::ZERO).min(pos);
@@ -49,38 +73,52 @@ impl Archive {
             && engine.log.is_awaited()
             && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
         if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
-            return Ok(Progress::Idle);
+            return Ok(None);
         }
         let piece = match early {
-            true => tail.next_appended(WRITE_BYTES, until, &mut work.bytes),
-            false => tail.next(WRITE_BYTES, Lsn::MAX, &mut work.bytes),
+            true => tail.next_appended(CHUNK_MAX, until, &mut work.bytes),
+            false => tail.next(CHUNK_MAX, Lsn::MAX, &mut work.bytes),
         };
         work.unreadable_since = match piece {
             Ok(_) => None,
             Err(_) => work.unreadable_since.or_else(|| Some(clock::now())),
         };
-        let Some(piece) = piece? else { return Ok(Progress::Idle) };
-        writer.append(piece, &work.bytes, clock::unix_time_us())?;
-        if early {
-            engine.log.archived(tail.boundary());
+        let early = early.then(|| tail.boundary());
+        Ok(piece?.map(|piece| Unwritten { piece, early }))
+    }
+
+    /// Appends a piece to the archive, what is not there of it, and acknowledges the commits in it.
+    fn write(&self, engine: &Engine, work: &mut Work, unwritten: Unwritten) -> Result<(), LogError> {
+        let Unwritten { mut piece, early } = unwritten;
+        let writer = work.writer.as_mut().expect("the caller has opened it");
+        // A write that failed may have been the second of two, in the next segment.
+        let there = writer.end().map_or(0, |end| end.0.saturating_sub(piece.first.0) as usize);
+        let there = there.min(work.bytes.len());
+        piece.first = piece.first.advance(there as u64);
+        writer.append(piece, &work.bytes[there..], clock::unix_time_us())?;
+        work.unwritten = None;
+        if !std::mem::replace(&mut work.has_written, true) {
+            self.expect(engine, true);
+        }
+        if let Some(boundary) = early {
+            engine.log.archived(boundary);
             work.early_at = Some(clock::now());
         }
-        work.has_written = true;
         work.waiting_since = None;
         (work.not_before, work.pause) = (None, PAUSE.0);
-        engine.retention.advance_archive(tail.needed());
+        engine.retention.advance_archive(piece.resume);
         // If there is a gap before this, the segment's header says so.
         engine.retention.set_archive_gap(None);
         let mut status = self.status.lock();
         status.archived = writer.end();
         status.writes += 1;
-        status.early_writes += u64::from(early);
+        status.early_writes += u64::from(early.is_some());
         status.bytes += work.bytes.len() as u64;
         status.failing = None;
         *self.failing_since.lock() = None;
         drop(status);
         self.moved.notify_all();
-        Ok(Progress::Worked)
+        Ok(())
     }
 
     /// Gives up log that could not be read for long. Retried for ever, it would never be archived,
@@ -171,15 +209,19 @@ impl Archive {
     }
 
     pub(super) fn failed(&self, engine: &Engine, work: &mut Work, error: &LogError) {
-        if let Some(writer) = &mut work.writer {
-            writer.rewind();
+        work.has_written = false;
+        if work.unwritten.is_none() {
+            // What follows could not be read: the log is followed again, from a record.
+            if let Some(writer) = &mut work.writer {
+                writer.rewind();
+            }
+            work.tail = None;
         }
-        work.tail = None;
         self.expect(engine, false);
         self.wanted.store(u64::MAX, Ordering::Relaxed);
         if error.kind == LogErrorKind::BadArgument {
             // The directory holds another database's archive by now: open it afresh each time.
-            work.writer = None;
+            (work.writer, work.tail, work.unwritten) = (None, None, None);
         }
         work.not_before = clock::now().after(work.pause);
         work.pause = (work.pause * 2).min(PAUSE.1);

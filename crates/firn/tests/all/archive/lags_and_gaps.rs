@@ -59,6 +59,42 @@ fn an_archive_that_lags_is_reported_and_catches_up() {
     }
 }
 
+/// Cause: after a failed write the archiver followed the log again, and read it from the devices,
+/// which may take long while they take commits. Effect: it fell behind the log's buffer.
+#[test]
+fn a_failed_write_of_the_archive_costs_no_read_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let gate = Gate::default();
+    let open = || {
+        let options = small_behind(&gate).archive(|archive| archive.directory(path("archive")));
+        options.open(path("db")).unwrap()
+    };
+    let db = open();
+    let table = db.create_table("rows").unwrap();
+    wait_for_archive(&db);
+    gate.set(Mode::Failing);
+    for i in 0..8 {
+        commit_one(&db, &table, i);
+    }
+    drop(table);
+    db.close().unwrap();
+    // The end of the epoch before comes from recovery, and is kept until it is archived.
+    let db = open();
+    let read = db.io_counts().log_total().read_ops;
+    let behind = db.archive_statistics().unwrap();
+    assert!(behind.behind_bytes > 0, "{behind:?}");
+    while db.archive_statistics().unwrap().failing.is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    commit_one(&db, &db.table("rows").unwrap(), 8);
+    gate.set(Mode::Open);
+    wait_for_archive(&db);
+    let archived = db.archive_statistics().unwrap();
+    assert!(archived.gaps.is_empty() && archived.bytes > behind.behind_bytes, "{archived:?}");
+    assert_eq!(db.io_counts().log_total().read_ops, read);
+}
+
 /// It was once said to be nothing.
 #[test]
 fn before_anything_is_archived_all_log_is_behind() {
