@@ -3,7 +3,8 @@
 use crate::args::{Check, Dump, Stat};
 use crate::{backup, caches};
 use firndb::{
-    CacheStatistics, CheckPhase, Database, DumpWhat, Hiding, HidingStatistics, RowCount, Statistics,
+    CacheStatistics, CheckPhase, CheckpointLimit, Database, DumpWhat, Hiding, HidingStatistics,
+    ReadRateOrigin, RestartEstimate, RowCount, Statistics,
 };
 use firndb_console::report::recovery_parts_json;
 use firndb_console::{Failure, output, progress, say, size, table};
@@ -181,6 +182,7 @@ fn print_log(statistics: &Statistics) {
         statistics.checkpoint.1,
         size::show(statistics.checkpoint_interval)
     );
+    print_restart(statistics);
     for (name, bytes) in &statistics.log_devices {
         say!("    {name}: {}", size::show(*bytes));
     }
@@ -190,6 +192,46 @@ fn print_log(statistics: &Statistics) {
         say!("    {} copies wanted, {} now; redundant: {from}", array.copies, array.copies_now);
     }
     print_hiding(&statistics.log.hiding);
+}
+
+fn print_restart(statistics: &Statistics) {
+    let restart = &statistics.restart;
+    say!(
+        "  after a crash now: {} of log to read, {:.3} s at {}/s ({}); recovery_time is {:.3} s, and checkpoints are \
+         limited by {}",
+        size::show(restart.log_bytes),
+        restart.time.as_secs_f64(),
+        size::show(restart.bytes_per_second),
+        rate_origin(restart.rate_from),
+        restart.goal.as_secs_f64(),
+        match restart.limit {
+            CheckpointLimit::RecoveryTime => "it",
+            CheckpointLimit::LogBytes => "the log's size or tuning.checkpoint_log_bytes",
+            _ => "what they cost: this device is too slow for it",
+        }
+    );
+}
+
+fn rate_origin(origin: ReadRateOrigin) -> &'static str {
+    match origin {
+        ReadRateOrigin::Recovery => "as recovery took",
+        ReadRateOrigin::Profile => "by the profile",
+        ReadRateOrigin::Timed => "timed",
+        _ => "assumed",
+    }
+}
+
+fn restart_json(restart: &RestartEstimate) -> Value {
+    json!({
+        "goal_seconds": restart.goal.as_secs_f64(), "seconds": restart.time.as_secs_f64(),
+        "log_bytes": restart.log_bytes, "bytes_per_second": restart.bytes_per_second,
+        "rate": rate_origin(restart.rate_from),
+        "limit": match restart.limit {
+            CheckpointLimit::RecoveryTime => "recovery_time",
+            CheckpointLimit::LogBytes => "log_bytes",
+            _ => "least_distance",
+        },
+    })
 }
 
 fn print_rows(rows: &Rows) {
@@ -293,6 +335,7 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
             "behind_bytes": archive.behind_bytes, "early_writes": archive.early_writes, "failing": archive.failing,
             "gaps": archive.gaps.iter().map(|(from, to)| [from.0, to.0]).collect::<Vec<_>>(),
         })),
+        "restart": restart_json(&statistics.restart),
         "recovery": {"clean": statistics.recovery.clean, "log_bytes": statistics.recovery.log_bytes,
                      "archive_first_bytes": statistics.recovery.archive_first,
                      "only_archive_bytes": statistics.recovery.from_archive,

@@ -71,6 +71,7 @@ pub use dump::DumpWhat;
 pub use engine::archiver::ArchiveStatistics;
 pub use engine::devices::Devices;
 pub use engine::recovery_report::{RecoveryCost, RecoveryReport, RedoCounts};
+pub use engine::recovery_time::{CheckpointLimit, ReadRateOrigin, RestartEstimate};
 pub use error::{Error, ErrorKind};
 pub use firndb_buffer::{BufferStatistics, MissCurve};
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};

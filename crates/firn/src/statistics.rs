@@ -3,6 +3,7 @@
 use crate::database::Database;
 use crate::engine::archiver::ArchiveStatistics;
 use crate::engine::recovery_report::RecoveryReport;
+use crate::engine::recovery_time::RestartEstimate;
 use crate::log_devices::LogArrayStatus;
 use crate::options::profiled::Setting;
 use firndb_base::Lsn;
@@ -120,6 +121,8 @@ pub struct Statistics {
     pub checkpoint: (Lsn, Lsn),
     /// Bytes of log between checkpoints.
     pub checkpoint_interval: u64,
+    /// What a restart after a crash would take now.
+    pub restart: RestartEstimate,
     /// Log devices: name and bytes.
     pub log_devices: Vec<(String, u64)>,
     /// The store's device: name and bytes.
@@ -197,6 +200,7 @@ impl Database {
             log_durable: engine.log.durable(),
             checkpoint,
             checkpoint_interval: engine.checkpointer.interval(),
+            restart: engine.restart_estimate(),
             log_devices: engine.devices.logs.list().iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
             cache_kind,

@@ -252,6 +252,13 @@ impl Log {
         self.mark
     }
 
+    /// LSN of the next record, and bytes written to the devices since the log was opened, framing,
+    /// padding and copies included.
+    pub fn written(&self) -> (Lsn, u64) {
+        let written = self.pipeline.flight.lock().written_bytes();
+        (self.end(), written)
+    }
+
     /// Copies the stream's bytes from `from` on out of the log buffer. Returns false if the buffer
     /// does not hold all of them any more. They were appended in this epoch.
     #[must_use]

@@ -17,6 +17,7 @@
 use crate::engine::Engine;
 use crate::engine::pending::Pending;
 use crate::engine::recovery_report::RecoveryReport;
+use crate::engine::recovery_time::Opened;
 use crate::error::Error;
 use crate::options::Options;
 use crate::options::callbacks::{ProgressFn, RecoveryPhase, RecoveryProgress};
@@ -33,6 +34,7 @@ pub(crate) struct BackgroundRecovery {
     /// The report when transactions could begin.
     report: RecoveryReport,
     pending: Option<Arc<Pending>>,
+    opened: Option<Opened>,
     began: Moment,
     complete: AtomicBool,
     /// Held by the thread that takes the last checkpoint.
@@ -62,12 +64,24 @@ impl BackgroundRecovery {
             complete: AtomicBool::new(report.complete),
             report,
             pending,
+            opened: None,
             began,
             ending: ranks::REST.mutex(()),
             ended: Mutex::new(report.complete.then_some(began)),
             progress: options.progress.clone(),
             in_background: !options.tuning.eager_recovery,
         }
+    }
+
+    /// Notes what the opening knows of its log.
+    pub fn of_log(mut self, opened: Opened) -> BackgroundRecovery {
+        self.opened = Some(opened);
+        self
+    }
+
+    /// What the opening knows of its log; `None` if that is new.
+    pub fn opened(&self) -> Option<Opened> {
+        self.opened
     }
 
     /// Whether nothing is left to be done.

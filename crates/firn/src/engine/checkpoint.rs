@@ -13,8 +13,9 @@
 //! → checkpoint record → superblock → truncation. A crash between two of them finds the previous
 //! checkpoint whole.
 
-use crate::engine::Engine;
 use crate::engine::log_truncation::NeededLog;
+use crate::engine::recovery_time::{LEAST_BYTES, RestartEstimate};
+use crate::engine::{Engine, log_source};
 use crate::error::Error;
 use firndb_base::Lsn;
 use firndb_base::sync::atomic::Ordering;
@@ -23,8 +24,23 @@ use firndb_tier::CacheState;
 impl Engine {
     /// Takes a fuzzy checkpoint: writes what was dirty at the last one.
     pub fn checkpoint(&self) -> Result<(), Error> {
+        self.learn_read_rate();
         let write_before = Lsn(self.checkpointer.last.load(Ordering::Relaxed));
         self.take_checkpoint(write_before, false)
+    }
+
+    /// Times a few reads of the log's devices, unless the rate is known or the log is so small that
+    /// the rate decides nothing.
+    fn learn_read_rate(&self) {
+        if self.checkpointer.time.is_rate_assumed() && self.checkpointer.interval() > LEAST_BYTES {
+            self.checkpointer.time.timed(log_source::side_by_side(&self.devices.logs()));
+        }
+    }
+
+    /// What a restart after a crash would take now.
+    pub fn restart_estimate(&self) -> RestartEstimate {
+        let absorbs = self.tier.cache().is_some_and(|cache| cache.absorbs_checkpoints());
+        self.checkpointer.time.estimate(self.log.written(), self.checkpointer.interval(), absorbs)
     }
 
     /// Takes a checkpoint that writes everything dirty when it begins.
@@ -40,7 +56,10 @@ impl Engine {
     fn take_checkpoint(&self, write_before: Lsn, clean: bool) -> Result<(), Error> {
         let _running = self.checkpointer.running.lock();
         self.checkpointer.begun();
+        self.checkpointer.time.begun(self.log.written());
         let outcome = self.write_checkpoint(write_before, clean);
+        let redo_start = self.superblock.lock().redo_start;
+        self.checkpointer.time.ended(self.log.written(), redo_start);
         self.checkpointer.ended(&outcome);
         outcome
     }

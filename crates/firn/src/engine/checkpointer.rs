@@ -1,17 +1,21 @@
 //! When checkpoints are due, and how threads request them and wait for them. What a checkpoint does
 //! is in `checkpoint.rs`.
 
+use crate::engine::recovery_time::RecoveryTime;
 use crate::error::{Error, ErrorKind};
 use crate::ranks;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_base::sync::{Condvar, Mutex};
 use firndb_base::{Lsn, clock};
+use firndb_log::Log;
 use std::time::Duration;
 
 /// Requests for checkpoints, and their outcomes.
 pub(crate) struct Checkpointer {
     /// Bytes of log between two checkpoints.
     interval: u64,
+    /// The time that a restart may take.
+    pub(crate) time: RecoveryTime,
     /// The log's end at the beginning of the last checkpoint.
     pub(crate) last: AtomicU64,
     /// Held while a checkpoint is taken.
@@ -56,9 +60,10 @@ struct State {
 }
 
 impl Checkpointer {
-    pub fn new(interval: u64, last: Lsn) -> Checkpointer {
+    pub fn new(interval: u64, time: RecoveryTime, last: Lsn) -> Checkpointer {
         Checkpointer {
             interval,
+            time,
             last: AtomicU64::new(last.0),
             running: ranks::CHECKPOINT.mutex(()),
             state: Mutex::default(),
@@ -72,15 +77,17 @@ impl Checkpointer {
         self.interval
     }
 
-    /// Whether enough log has been written since the last checkpoint for another one.
-    pub fn is_due(&self, log_end: Lsn) -> bool {
+    /// Whether enough log has been appended since the last checkpoint for another one, or a restart
+    /// would take too long.
+    pub fn is_due(&self, log: &Log) -> bool {
         self.wanted.load(Ordering::Relaxed)
-            || log_end.since(Lsn(self.last.load(Ordering::Relaxed))) >= self.interval
+            || log.end().since(Lsn(self.last.load(Ordering::Relaxed))) >= self.interval
+            || self.time.is_due(log.written())
     }
 
     /// Requests a checkpoint if one is due.
-    pub fn consider(&self, log_end: Lsn) {
-        if self.is_due(log_end) {
+    pub fn consider(&self, log: &Log) {
+        if self.is_due(log) {
             self.request();
         }
     }
@@ -181,6 +188,7 @@ impl Checkpointer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::recovery_time::Opened;
     use firndb_base::sim::{self, SimOptions};
     use firndb_base::sync::{Arc, thread};
 
@@ -189,7 +197,8 @@ mod tests {
         for seed in 0..20 {
             let options = SimOptions { step_limit: 100_000, ..SimOptions::seeded(seed) };
             let outcome = sim::run(options, || {
-                let checkpointer = Arc::new(Checkpointer::new(1, Lsn(0)));
+                let time = RecoveryTime::new(Duration::MAX, &Opened::default());
+                let checkpointer = Arc::new(Checkpointer::new(1, time, Lsn(0)));
                 let served = checkpointer.clone();
                 let server = thread::spawn("server", move || {
                     while served.wait_for_request() {

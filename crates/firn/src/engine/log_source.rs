@@ -43,7 +43,7 @@ impl Rates {
 }
 
 /// The sequential read rate of a device with this profile, in bytes a second.
-fn rate_of(profile: &DeviceProfile) -> Option<f64> {
+pub(crate) fn rate_of(profile: &DeviceProfile) -> Option<f64> {
     let us = profile.model.read_sequential.us(READ as u64);
     let most = profile.model.read_mb_s.map_or(f64::MAX, |most| most * 1e6);
     (us > 0.0).then(|| (READ as f64 / us * 1e6).min(most))
@@ -51,7 +51,7 @@ fn rate_of(profile: &DeviceProfile) -> Option<f64> {
 
 /// The number of drives that the members are on: files in one directory share one. Devices that the
 /// caller handed in (there is no `base` directory) count as a drive each.
-fn drives(members: &[Member], base: Option<&Path>) -> usize {
+pub(crate) fn drives(members: &[Member], base: Option<&Path>) -> usize {
     let Some(base) = base else { return members.len() };
     let parents = members.iter().map(|member| base.join(&member.path).parent().map(Path::to_path_buf));
     parents.collect::<BTreeSet<_>>().len()
@@ -118,7 +118,7 @@ fn rates(
 }
 
 /// The rate of all log devices, read side by side, in bytes a second.
-fn side_by_side(logs: &[Arc<dyn Device>]) -> f64 {
+pub(crate) fn side_by_side(logs: &[Arc<dyn Device>]) -> f64 {
     if let [only] = logs {
         return timed(&**only);
     }
@@ -129,7 +129,7 @@ fn side_by_side(logs: &[Arc<dyn Device>]) -> f64 {
 }
 
 /// The sequential read rate of a device from its middle on, in bytes a second. Zero if it cannot be
-/// read.
+/// read or is too small.
 fn timed(device: &dyn Device) -> f64 {
     let mut buf = AlignedBuf::zeroed(READ);
     let begin = device.len() / 2 / READ as u64 * READ as u64;
@@ -141,8 +141,8 @@ fn timed(device: &dyn Device) -> f64 {
         }
         read += READ as u64;
     }
-    let seconds = begun.elapsed().as_secs_f64();
-    if seconds > 0.0 { read as f64 / seconds } else { 0.0 }
+    // A device without a latency, in a simulation, has read all of it at once.
+    if read == 0 { 0.0 } else { read as f64 / begun.elapsed().as_secs_f64() }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl Engine {
     /// Does not wait.
     pub fn consider_checkpoint(&self) {
         if self.checkpointer.is_served() {
-            self.checkpointer.consider(self.log.end());
+            self.checkpointer.consider(&self.log);
         }
         let space = self.log.space();
         if space.used_bytes > space.capacity_bytes / 2 {

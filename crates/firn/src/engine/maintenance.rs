@@ -54,7 +54,7 @@ impl Engine {
         }
         let cleaned = self.pool.clean_step().map_err(Error::from);
         let maintained = self.maintenance_step();
-        let checkpointed = match self.checkpointer.is_due(self.log.end()) {
+        let checkpointed = match self.checkpointer.is_due(&self.log) {
             true => self.checkpoint().map(|()| Progress::Worked),
             false => Ok(Progress::Idle),
         };

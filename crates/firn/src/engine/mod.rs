@@ -9,8 +9,8 @@
 //! * recovery: `recovery`, `log_source`, `scan_cache`, `archive_needed`, `analysis`,
 //!   `pending_collector`, `page_changes`, `pending`, `pending_log`, `redo`, `background_recovery`,
 //!   `recovery_report`;
-//! * while it is open: `checkpoint`, `checkpointer`, `log_space`, `log_holds`, `maintenance`,
-//!   `threads`, `closing`, `archiver`;
+//! * while it is open: `checkpoint`, `checkpointer`, `recovery_time`, `log_space`, `log_holds`,
+//!   `maintenance`, `threads`, `closing`, `archiver`;
 //! * devices that come, go and fail: `log_array`, `log_array_state`, `log_device_failure`, `cache`,
 //!   `cache_changes`.
 
@@ -44,6 +44,7 @@ pub(crate) mod pending_collector;
 pub(crate) mod pending_log;
 pub(crate) mod recovery;
 pub(crate) mod recovery_report;
+pub(crate) mod recovery_time;
 pub(crate) mod redo;
 pub(crate) mod scan_cache;
 pub(crate) mod separate_directories;
@@ -62,6 +63,7 @@ use crate::engine::log_array_state::LogArray;
 use crate::engine::log_device_failure::Losses;
 use crate::engine::log_holds::LogHolds;
 use crate::engine::maintenance::Upkeep;
+use crate::engine::recovery_time::{Opened, RecoveryTime};
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
@@ -163,11 +165,11 @@ impl Engine {
         } = parts;
         let checkpointer = {
             let superblock = losses.superblock.lock();
-            let interval = options
-                .tuning
-                .checkpoint_log_bytes
-                .unwrap_or(superblock.log_bytes() / u64::from(superblock.copies()) / 8);
-            Arc::new(Checkpointer::new(interval, superblock.checkpoint))
+            let share = superblock.log_bytes() / u64::from(superblock.copies()) / 8;
+            let interval = options.tuning.checkpoint_log_bytes.unwrap_or(share);
+            let opened = recovery.opened().unwrap_or_else(|| Opened::created(&log));
+            let time = RecoveryTime::new(options.recovery_time, &opened);
+            Arc::new(Checkpointer::new(interval, time, superblock.checkpoint))
         };
         let engine = Arc::new(Engine {
             superblock: losses.superblock.clone(),
@@ -273,8 +275,8 @@ impl Engine {
         let look_again = LOOK_EVERY.min(space.capacity_bytes / 64);
         self.look_again_at.store(end.advance(look_again).0, Ordering::Relaxed);
         if self.checkpointer.is_served() {
-            self.checkpointer.consider(end);
-        } else if self.checkpointer.is_due(end) {
+            self.checkpointer.consider(&self.log);
+        } else if self.checkpointer.is_due(&self.log) {
             // No thread takes checkpoints, and without them a transaction's before-images stay in
             // the log until there is too little space left to move or undo them.
             if let Err(error) = self.checkpoint() {

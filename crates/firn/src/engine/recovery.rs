@@ -28,6 +28,7 @@ use crate::engine::pending::Pending;
 use crate::engine::pending_log::PendingLog;
 use crate::engine::recovery::find_log::{find_log, forget_lost};
 use crate::engine::recovery_report::{Meter, RecoveryReport};
+use crate::engine::recovery_time::Opened;
 use crate::engine::redo::{self, Pages, UnredonePages};
 use crate::engine::scan_cache::ScanCache;
 use crate::engine::superblock::{EPOCHS_LEFT_MAX, Superblock};
@@ -243,7 +244,8 @@ impl<'a> Opening<'a> {
         // The catalog reads by snapshot: it does not see the losers' changes.
         let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
         self.recovery.opening = self.meter.lap(&self.devices);
-        let background = BackgroundRecovery::of(self.recovery, Some(pending), options);
+        let opened = self.opened(&log);
+        let background = BackgroundRecovery::of(self.recovery, Some(pending), options).of_log(opened);
         let Opening { store, archive, retention, archive_need, lost, .. } = self;
         let parts = Parts {
             losses,
@@ -268,6 +270,22 @@ impl<'a> Opening<'a> {
 }
 
 impl Opening<'_> {
+    /// The log as this opening has read it.
+    fn opened(&self, log: &Log) -> Opened {
+        let read = self.devices.logs.list().iter().map(|(_, log)| log.snapshot().reads.bytes).sum();
+        let drives = log_source::drives(&self.superblock.members, self.options.archive.base.as_deref());
+        let profiled = self.options.log_profile().and_then(log_source::rate_of);
+        let mark = log.epoch_mark();
+        Opened {
+            redo_start: self.superblock.redo_start,
+            previous_end: mark.previous_end,
+            start: mark.start,
+            read: (read, self.recovery.before_transactions().time),
+            log_bytes: self.recovery.log_bytes,
+            profiled: profiled.map(|rate| rate * drives as f64),
+        }
+    }
+
     /// Whether the log ends with the checkpoint that the superblock names, and this opening has
     /// changed nothing but the epoch: then another checkpoint would be equal.
     fn is_as_found(&self, scan: &LogScan, log: &Log) -> bool {

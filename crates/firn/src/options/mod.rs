@@ -61,6 +61,7 @@ pub struct Options {
     pub(crate) store_path: Option<PathBuf>,
     pub(crate) lock_deadline: Option<Duration>,
     pub(crate) close_patience: Duration,
+    pub(crate) recovery_time: Duration,
     pub(crate) background: bool,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) set_aside_listener: Option<Arc<SetAsideFn>>,
@@ -84,6 +85,7 @@ impl Default for Options {
             store_path: None,
             lock_deadline: None,
             close_patience: Duration::from_secs(30),
+            recovery_time: Duration::from_millis(500),
             background: true,
             progress: None,
             set_aside_listener: None,
@@ -147,6 +149,16 @@ impl Options {
     #[must_use]
     pub fn close_patience(mut self, patience: Duration) -> Options {
         self.close_patience = patience;
+        self
+    }
+    /// How long reading the log may take when the database is opened after a crash, until
+    /// transactions run. Automatic checkpoints come as often as that needs, at the rate at which
+    /// the log's devices are read; [`Tuning::checkpoint_log_bytes`] bounds the log as well.
+    /// [`crate::Statistics::restart`] has the time that a restart would take now, and what limits.
+    /// Default: 0.5 s; [`Duration::MAX`] leaves it to the log's size.
+    #[must_use]
+    pub fn recovery_time(mut self, goal: Duration) -> Options {
+        self.recovery_time = goal;
         self
     }
     /// Whether the database runs threads of its own for cleaning, checkpoints and maintenance.
@@ -287,6 +299,7 @@ impl std::fmt::Debug for Options {
             .field("store_path", &self.store_path)
             .field("lock_deadline", &self.lock_deadline)
             .field("close_patience", &self.close_patience)
+            .field("recovery_time", &self.recovery_time)
             .field("background_threads", &self.background)
             .field("log", &self.log)
             .field("cache", &self.cache)

@@ -1,5 +1,6 @@
 //! Openings after crashes.
 
+mod first_commit_in_time;
 mod openings_without_end;
 mod reads_the_faster_source;
 mod redo_on_demand;

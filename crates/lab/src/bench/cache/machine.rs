@@ -282,6 +282,9 @@ pub fn open_with(cell: &Cell, devices: Devices, bytes: u64, eager: bool) -> Resu
     let mut options = options((share(cell.dram_percent) as usize).max(DRAM_LEAST))
         .create(false)
         .tuning(|tuning| tuning.eager_recovery(eager).checkpoint_log_bytes(cell.checkpoint_bytes));
+    if cell.checkpoint_bytes == NO_CHECKPOINT {
+        options = options.recovery_time(Duration::MAX);
+    }
     if let Some(cache) = &cell.cache {
         let bytes = share(cache.percent);
         options = options.cache(|settings| settings.bytes(bytes).policy(cache.policy.policy()));

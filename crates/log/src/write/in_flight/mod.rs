@@ -463,6 +463,11 @@ impl Flight {
         }
     }
 
+    /// Bytes of all writes that have ended.
+    pub fn written_bytes(&self) -> u64 {
+        self.statistics.written_bytes
+    }
+
     /// The counters of requests, waits and hiding.
     pub fn statistics(&self) -> LogStatistics {
         LogStatistics { hiding: self.hider.statistics(), ..self.statistics.clone() }
