@@ -78,6 +78,24 @@ pub fn count(dir: &Path, simulate: bool) -> Result<Vec<(String, Counts)>, Error>
     Ok(counted)
 }
 
+/// Counts the instructions of a whole run with these arguments: all threads, to the end.
+pub fn count_process(arguments: &[&str]) -> Result<u64, Error> {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    let output = command.arg(std::env::current_exe()?).args(arguments).output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{arguments:?} under valgrind: {text}").into());
+    }
+    collected(&text).ok_or_else(|| format!("callgrind did not say what it counted: {text}").into())
+}
+
+/// The number in callgrind's last words, `Collected : 123`.
+fn collected(text: &str) -> Option<u64> {
+    let line = text.lines().rev().find(|line| line.contains("Collected"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
 /// Reads one dump.
 fn read_dump(path: &Path, locked: &mut Locked) -> Result<Counts, Error> {
     let file = std::fs::File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -148,4 +166,16 @@ fn disassemble(object: &str) -> Result<HashSet<u64>, Error> {
         if locks { u64::from_str_radix(address, 16).ok() } else { None }
     });
     Ok(locked.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::collected;
+
+    #[test]
+    fn the_count_is_read_from_callgrinds_last_words() {
+        let text = "==1== Events    : Ir\n==1== Collected : 123456\n==1== \n==1== I   refs:      123,456\n";
+        assert_eq!(collected(text), Some(123_456));
+        assert_eq!(collected("==1== killed"), None);
+    }
 }

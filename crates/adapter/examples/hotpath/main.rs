@@ -12,6 +12,7 @@
 //! cargo run --release -p firndb-adapter --example hotpath -- --write   # writes a new table.txt
 //! cargo run --release -p firndb-adapter --example hotpath -- --simulate # with misses of caches and branches
 //! cargo run --release -p firndb-adapter --example hotpath -- --keep /tmp/counts # keeps the dumps
+//! cargo run --release -p firndb-adapter --example hotpath -- --cache # cost of an idle cache
 //! ```
 //!
 //! A count that rises is either mended or written down, with the reason, in the commit that changes
@@ -22,7 +23,7 @@ mod workload;
 
 use callgrind::Counts;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -66,7 +67,41 @@ fn run() -> Result<ExitCode, Error> {
             std::fs::write(TABLE, render(&counts)?)?;
         }
         ["--check"] => return check(),
-        _ => return Err("usage: hotpath [--check | --write | --simulate | --keep DIR]".into()),
+        ["--cache"] => return cache_cost(),
+        ["run-mix", dir, transactions] => {
+            let is_cached = Path::new(dir).ends_with(WITH_CACHE);
+            workload::run_mix(Path::new(dir), is_cached, transactions.parse()?)?;
+        }
+        _ => return Err("usage: hotpath [--check | --write | --simulate | --keep DIR | --cache]".into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The two databases of `--cache`, by the ends of their directories' names.
+const WITHOUT_CACHE: &str = "without_cache";
+const WITH_CACHE: &str = "with_cache";
+/// Transactions of its two runs on each: between them automatic checkpoints come, as they do.
+const CACHE_RUNS: [u64; 2] = [1_000, 21_000];
+
+/// Prints the instructions of a transaction of the mix, of all threads, without a flash cache and
+/// with one, where DRAM holds everything.
+fn cache_cost() -> Result<ExitCode, Error> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("hotpath: skipped, since valgrind is not installed");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let dir = tempfile::tempdir()?;
+    for name in [WITHOUT_CACHE, WITH_CACHE] {
+        let mut counts = [0; 2];
+        for (count, transactions) in counts.iter_mut().zip(CACHE_RUNS) {
+            let path = dir.path().join(name);
+            workload::load_tpcc(&path, name == WITH_CACHE)?;
+            let path = path.to_str().ok_or("the directory's name is no text")?.to_owned();
+            *count = callgrind::count_process(&["run-mix", &path, &transactions.to_string()])?;
+            std::fs::remove_dir_all(path)?;
+        }
+        let more = counts[1].checked_sub(counts[0]).ok_or("more transactions took fewer instructions")?;
+        println!("{name} {:.0}", more as f64 / (CACHE_RUNS[1] - CACHE_RUNS[0]) as f64);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -101,7 +136,7 @@ fn print(counts: &[(String, Counts)]) {
 
 /// The compiler, by which counts are comparable.
 fn compiler() -> Result<String, Error> {
-    let output = std::process::Command::new("rustc").arg("--version").output()?;
+    let output = Command::new("rustc").arg("--version").output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
@@ -132,7 +167,7 @@ fn read_table() -> Result<(String, Vec<(String, Row)>), Error> {
 /// Compares the counts of now with the checked-in ones.
 fn check() -> Result<ExitCode, Error> {
     for tool in ["valgrind", "objdump"] {
-        if std::process::Command::new(tool).arg("--version").output().is_err() {
+        if Command::new(tool).arg("--version").output().is_err() {
             println!("hotpath: skipped, since {tool} is not installed");
             return Ok(ExitCode::SUCCESS);
         }

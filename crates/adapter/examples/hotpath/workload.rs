@@ -66,11 +66,19 @@ fn count(name: &str, runs: u64, work: &mut dyn FnMut()) {
     measured::by_name(name)(work);
 }
 
+/// A flash cache of a third of the database, which DRAM holds as a whole: it cannot help.
+const CACHE_BYTES: u64 = 32 << 20;
+
 fn options() -> Options {
     Options::new()
         .buffer_bytes(1 << 30)
         .log(|log| log.devices(1))
         .tuning(|tuning| tuning.version_bytes(256 << 20))
+}
+
+/// The same beside a flash cache, or not.
+fn options_with(is_cached: bool) -> Options {
+    if is_cached { options().cache(|cache| cache.bytes(CACHE_BYTES)) } else { options() }
 }
 
 fn row_key(number: u64) -> [u8; 8] {
@@ -83,10 +91,7 @@ fn from(key: &[u8]) -> KeyRange {
 
 /// Makes both databases.
 pub fn load(dir: &Path) -> Result<(), Error> {
-    let engine = FirnEngine::new(options().open(dir.join("tpcc"))?, tpcc::schema(), Isolation::Snapshot)?;
-    tpcc::load(&engine, &LoadOptions::new(Scale::full(1), 7), &|_| ())?;
-    engine.into_database().close()?;
-
+    load_tpcc(&dir.join("tpcc"), false)?;
     let db = options().open(dir.join("rows"))?;
     let table = db.create_table("rows")?;
     // Even numbers: the odd ones are left for rows to be inserted between them.
@@ -97,6 +102,32 @@ pub fn load(dir: &Path) -> Result<(), Error> {
         })?;
     }
     Ok(db.close()?)
+}
+
+/// Makes a database of one warehouse, with a flash cache or without.
+pub fn load_tpcc(dir: &Path, is_cached: bool) -> Result<(), Error> {
+    let engine = FirnEngine::new(options_with(is_cached).open(dir)?, tpcc::schema(), Isolation::Snapshot)?;
+    tpcc::load(&engine, &LoadOptions::new(Scale::full(1), 7), &|_| ())?;
+    Ok(engine.into_database().close()?)
+}
+
+/// Opens that database, reads every row of it, and runs so many transactions of the mix. Two runs
+/// differ by their transactions, and by what the engine's threads do for them: the rest is the
+/// same.
+pub fn run_mix(dir: &Path, is_cached: bool, transactions: u64) -> Result<(), Error> {
+    let engine = FirnEngine::new(options_with(is_cached).open(dir)?, tpcc::schema(), Isolation::Snapshot)?;
+    tpcc::check(&engine, When::AfterLoad)?;
+    let population = Population::of(&engine)?.ok_or("no population")?;
+    let options = ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed: 7 };
+    let mut client = TpccClient::new(&engine, population, &options, 0)?;
+    let mut left = transactions;
+    while left > 0 {
+        let now = left.min(MIX_COUNT / PARTS);
+        settle(run_transactions(&mut client, now)?)?;
+        left -= now;
+    }
+    drop(client);
+    Ok(engine.into_database().close()?)
 }
 
 /// Runs everything; callgrind counts what is in [`measured`].
