@@ -1,5 +1,6 @@
 //! What a run found, as it is kept in files of results.
 
+use super::bounds::{DriveTime, Requests};
 use super::meter::Counts;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -66,6 +67,10 @@ pub struct DeviceFound {
     /// Of the bytes written, those of large requests that went on where the last one ended.
     #[serde(rename = "sequential_share_of_write_bytes")]
     pub sequential: f64,
+    /// All its requests in a transaction, by kind.
+    pub requests: Requests,
+    /// What they would take of the whole drive if each kind had it alone.
+    pub alone: DriveTime,
 }
 
 impl DeviceFound {
@@ -78,6 +83,8 @@ impl DeviceFound {
             writes: counts.writes as f64 / commits,
             write_bytes: counts.write_bytes as f64 / commits,
             sequential: counts.sequential_write_bytes as f64 / (counts.write_bytes as f64).max(1.0),
+            requests: Requests::of(counts, commits),
+            alone: DriveTime::default(),
         }
     }
 }

@@ -5,8 +5,11 @@ use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
 use std::time::Duration;
 
-/// A write of at least this number of bytes is a large one.
+/// A request of at least this number of bytes is a large one.
 const LARGE: u64 = 64 << 10;
+/// A write that begins no further behind the last one goes on with it: pages are skipped, headers
+/// and padding.
+const SKIPPED_AT_MOST: u64 = 16 << 10;
 
 /// What was asked of a device since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,6 +23,12 @@ pub struct Counts {
     pub write_pages: u64,
     /// Bytes of large writes that began where the one before ended, or up to as much further on.
     pub sequential_write_bytes: u64,
+    /// Reads of less than a large request, and their bytes.
+    pub small_reads: u64,
+    pub small_read_bytes: u64,
+    /// Writes of less, and that do not go on where the one before ended.
+    pub scattered_writes: u64,
+    pub scattered_write_bytes: u64,
     /// Time with a request under way.
     pub busy: Duration,
 }
@@ -35,6 +44,10 @@ impl Counts {
             read_pages: self.read_pages - earlier.read_pages,
             write_pages: self.write_pages - earlier.write_pages,
             sequential_write_bytes: self.sequential_write_bytes - earlier.sequential_write_bytes,
+            small_reads: self.small_reads - earlier.small_reads,
+            small_read_bytes: self.small_read_bytes - earlier.small_read_bytes,
+            scattered_writes: self.scattered_writes - earlier.scattered_writes,
+            scattered_write_bytes: self.scattered_write_bytes - earlier.scattered_write_bytes,
             busy: self.busy - earlier.busy,
         }
     }
@@ -46,8 +59,9 @@ struct State {
     outstanding: usize,
     /// Since when there is something to do.
     since: Option<Moment>,
-    /// Where the last large write ended.
+    /// Where the last large write ended, and the last of any size.
     large_end: u64,
+    end: u64,
 }
 
 /// Passes everything on, and counts it.
@@ -83,6 +97,10 @@ impl Meter {
         state.counts.reads += 1;
         state.counts.read_bytes += bytes;
         state.counts.read_pages += self.pages(bytes);
+        if bytes < LARGE {
+            state.counts.small_reads += 1;
+            state.counts.small_read_bytes += bytes;
+        }
     }
 
     fn note_write(&self, state: &mut State, offset: u64, bytes: u64) {
@@ -94,7 +112,11 @@ impl Meter {
                 state.counts.sequential_write_bytes += bytes;
             }
             state.large_end = offset + bytes;
+        } else if !(state.end..=state.end + SKIPPED_AT_MOST).contains(&offset) {
+            state.counts.scattered_writes += 1;
+            state.counts.scattered_write_bytes += bytes;
         }
+        state.end = offset + bytes;
     }
 
     fn during<T>(&self, note: impl FnOnce(&mut State), call: impl FnOnce() -> T) -> T {
@@ -202,5 +224,8 @@ mod tests {
         assert_eq!((counts.reads, counts.writes), (2, 3));
         assert_eq!((counts.read_pages, counts.write_pages), (2, 65));
         assert_eq!(counts.sequential_write_bytes, 256 << 10);
+        assert_eq!((counts.small_reads, counts.small_read_bytes), (2, 8192));
+        // The one at 600 KiB, not the large ones.
+        assert_eq!((counts.scattered_writes, counts.scattered_write_bytes), (1, 4096));
     }
 }

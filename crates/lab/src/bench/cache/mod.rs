@@ -1,10 +1,11 @@
 //! `firn lab bench cache`: the tables and figures of FaCE (VLDB 2012) measured again, in virtual
 //! time, on Firn.
 //!
-//! Every measurement is a simulation: the real engine on emulated devices, its work charged by a
-//! stated cost model. Equal arguments give equal results, to the byte of the JSON but for its date
-//! and its length.
+//! Every measurement but the count of instructions is a simulation: the real engine on emulated
+//! devices, its work charged by a stated cost model. Equal arguments give equal results, to the
+//! byte of the JSON but for its date and its length.
 
+mod bounds;
 mod compared;
 mod found;
 mod in_place;
@@ -12,26 +13,29 @@ mod lazy;
 mod machine;
 mod meter;
 mod more;
+mod overhead;
 mod policy;
 mod population;
 mod restart;
+mod restart_figure;
+mod run;
 mod scan;
 mod sizes;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
 use crate::bench::figure::Figure;
 use crate::bench::kept::{Head, Kept};
-use crate::bench::made::Made;
 use crate::bench::picture;
 use clap::{Args, ValueEnum};
 use compared::LC;
 use firndb_cache_comparators::Compared;
 use firndb_console::{Failure, commit_of_source, interrupt};
-use firndb_profile::DeviceProfile;
+use firndb_profile::{DeviceProfile, Op, Pattern};
 use firndb_workloads::results::Conditions;
 use found::Found;
-use machine::{CacheCell, Cell, DRAM_PERCENT, Data, NO_CHECKPOINT};
-use population::{Population, Size};
+use machine::{CacheCell, Cell, Clients, DRAM_PERCENT, Data};
+use population::{Populations, Size};
+use restart::{RestartCell, RestartFound};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -58,8 +62,8 @@ pub struct BenchCache {
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(TABLES),
           required_unless_present_any = ["all", "figure"])]
     pub table: Vec<String>,
-    /// A figure of the paper; `overhead`: what the cache costs where it cannot help; `policy`:
-    /// Firn's policies over loads and drives (not among all); again for more
+    /// A figure of the paper; `overhead`: the processor's instructions that a cache costs where it
+    /// cannot help; `policy`: Firn's policies over loads and drives (not among all); again for more
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(FIGURES))]
     pub figure: Vec<String>,
     /// All tables and figures
@@ -79,13 +83,9 @@ pub struct BenchCache {
     /// there are several [all, and several shares]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<String>,
-    /// Clients work on all warehouses alike, instead of one of its own each
-    #[arg(long)]
-    pub everywhere: bool,
-    /// The disks take the time of writes in runs, as Firn's store makes them, instead of in place
-    /// as the paper's
-    #[arg(long)]
-    pub runs: bool,
+    /// Warehouses that a client works on, in tables 3 and 4 and figure 4 [both]
+    #[arg(long, value_enum, value_name = "WHICH", value_delimiter = ',')]
+    pub clients: Vec<Clients>,
     /// Clients beside those of TPC-C that scan a table which is larger than DRAM, without end
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub scanners: usize,
@@ -96,6 +96,10 @@ pub struct BenchCache {
     /// What the pages are on: a profile of one drive or array [cheetah-15k-raid8]
     #[arg(long, value_name = "PROFILE")]
     pub data: Option<String>,
+    /// The disks take the time of writes in runs, as Firn's store makes them, instead of in place
+    /// as the paper's
+    #[arg(long)]
+    pub runs: bool,
     /// Virtual seconds of each run [20, or 5 with --quick]
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
@@ -110,20 +114,19 @@ pub fn run(args: &BenchCache) -> Result<(), Failure> {
     let stop = interrupt::install()?;
     let kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
     let cells = Cells::new(running, args.quick, stop, kept);
-    let bench = Bench { args, stop, cells, population: Arc::default() };
+    let bench = Bench { args, stop, cells, populations: Arc::new(Populations::new(running.seed)) };
     let figures = bench.cells.figures(|| bench.figures())?;
     picture::show(&figures, running.pictures.as_deref())
 }
 
-/// What results of one file have in common.
+/// The conditions of all results.
 fn head(args: &BenchCache) -> Head {
     let size = size(args);
     let config = json!({
+        "quick": args.quick, "seconds": time(args).as_secs_f64(), "cores": machine::CORES,
         "size": size.name, "warehouses": size.scale.warehouses, "items": size.scale.items,
         "customers": size.scale.customers, "clients": size.clients, "dram_percent": DRAM_PERCENT,
-        "quick": args.quick, "seconds": args.seconds, "cores": machine::CORES,
-        "everywhere": args.everywhere, "runs": args.runs,
-        "scanners": args.scanners, "data": args.data,
+        "runs": args.runs, "scanners": args.scanners, "data": args.data,
     });
     let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
     conditions.simulated = true;
@@ -137,6 +140,11 @@ fn size(args: &BenchCache) -> Size {
         SizeName::Quick => Size::QUICK,
         SizeName::Tiny => Size::TINY,
     }
+}
+
+/// Virtual time of a run.
+fn time(args: &BenchCache) -> Duration {
+    Duration::from_secs_f64(args.seconds.unwrap_or(if args.quick { 5.0 } else { 20.0 }))
 }
 
 fn check(args: &BenchCache) -> Result<(), Failure> {
@@ -156,9 +164,9 @@ fn check(args: &BenchCache) -> Result<(), Failure> {
 pub struct Bench<'a> {
     args: &'a BenchCache,
     stop: &'static AtomicBool,
-    cells: Cells<'a>,
-    /// The loaded database.
-    population: Arc<Made<(), Population>>,
+    /// Tables and figures share cells.
+    pub cells: Cells<'a>,
+    populations: Arc<Populations>,
 }
 
 impl Bench<'_> {
@@ -182,13 +190,11 @@ impl Bench<'_> {
         if figure("5") {
             figures.push(more::disks(self)?);
         }
-        if table("6") || figure("6") {
-            let [six, course] = restart::restarts(self)?;
-            figures.push(six);
-            figures.push(course);
-        }
         if figure("overhead") {
-            figures.push(more::overhead(self)?);
+            figures.push(overhead::overhead(&self.cells)?);
+        }
+        if table("6") || figure("6") {
+            figures.extend(restart_figure::restarts(self)?);
         }
         if args.figure.iter().any(|wanted| wanted == "policy") {
             figures.extend(policy::loads(self)?);
@@ -196,13 +202,26 @@ impl Bench<'_> {
         Ok(figures)
     }
 
+    pub fn is_quick(&self) -> bool {
+        self.args.quick
+    }
+
+    fn size(&self) -> Size {
+        size(self.args)
+    }
+
     /// Percents of the database: 2 to 14 GB of the paper's 50.
     fn percents(&self) -> Vec<f64> {
         match (self.args.percent.as_slice(), self.args.quick) {
             ([], false) => vec![4.0, 8.0, 12.0, 16.0, 20.0, 28.0],
-            ([], true) => vec![4.0, 12.0, 20.0],
+            ([], true) => vec![4.0, 8.0, 20.0],
             (given, _) => given.to_vec(),
         }
+    }
+
+    fn clients(&self) -> Vec<Clients> {
+        let wanted = |clients: &Clients| self.args.clients.is_empty() || self.args.clients.contains(clients);
+        Clients::ALL.into_iter().filter(wanted).collect()
     }
 
     fn policies(&self) -> Vec<Compared> {
@@ -223,33 +242,27 @@ impl Bench<'_> {
         Ok(if self.args.runs { Data::Disks(profile) } else { Data::DisksInPlace(profile) })
     }
 
-    fn time(&self) -> Duration {
-        Duration::from_secs_f64(self.args.seconds.unwrap_or(if self.args.quick { 5.0 } else { 20.0 }))
-    }
-
     /// The machine of section 5.2.
-    fn cell(&self, data: Data, cache: Option<CacheCell>) -> Result<Cell, Failure> {
+    fn cell(&self, data: Data, cache: Option<CacheCell>, clients: Clients) -> Result<Cell, Failure> {
         Ok(Cell {
-            size: size(self.args),
+            size: self.size(),
             data,
             cache,
             dram_percent: DRAM_PERCENT,
             log: self.profile("disk-10k-wce")?,
-            pinned: !self.args.everywhere,
+            clients,
             scanners: self.args.scanners,
-            checkpoint_bytes: NO_CHECKPOINT,
-            fills: true,
-            time: self.time(),
-            seed: self.args.running.seed,
+            default_options: false,
+            time: time(self.args),
         })
     }
 
-    fn cached(&self, policy: Compared, flash: &str, percent: f64) -> Result<Cell, Failure> {
+    fn cached(&self, policy: Compared, flash: &str, percent: f64, clients: Clients) -> Result<Cell, Failure> {
         let cache = CacheCell { policy, profile: self.profile(flash)?, percent };
-        self.cell(self.disks()?, Some(cache))
+        self.cell(self.disks()?, Some(cache), clients)
     }
 
-    /// Measures a cell, if that was not done already; lazy cleaning at its best.
+    /// What is found of the cell, with each of its seeds; of lazy cleaning at its best.
     fn measure(&self, cell: &Cell, judged: Judged) -> Result<Measured<Found>, Failure> {
         let shares = lazy::shares(&self.args.policy, self.args.quick);
         let Some(cells) = lazy::swept(cell, &shares) else { return self.measure_one(cell, judged) };
@@ -259,13 +272,28 @@ impl Bench<'_> {
         Ok(found.into_iter().max_by(|a, b| rate(a).total_cmp(&rate(b))).expect("there are shares"))
     }
 
-    /// Measures a cell as it is, if that was not done already.
+    /// What is found of the cell as it is.
     fn measure_one(&self, cell: &Cell, judged: Judged) -> Result<Measured<Found>, Failure> {
-        let (population, stop) = (self.population.clone(), self.stop);
+        let (populations, stop) = (self.populations.clone(), self.stop);
         self.cells.of(cell, judged, move |cell, seed| {
-            let load = || population::load(cell.size, cell.seed, machine::CORES);
-            let population = population.get((), load)?;
-            machine::run(&Cell { seed, ..cell.clone() }, &population, stop)
+            run::run(cell, populations.of(cell.size, machine::CORES)?, seed, stop)
         })
+    }
+
+    /// Likewise of kills and what comes after them.
+    fn restart(&self, cell: &RestartCell, judged: Judged) -> Result<Measured<RestartFound>, Failure> {
+        let (populations, stop) = (self.populations.clone(), self.stop);
+        self.cells.of(cell, judged, move |of, seed| {
+            restart::run(of, populations.of(of.cell.size, machine::CORES)?, seed, stop)
+        })
+    }
+
+    /// Microseconds of the whole drive for a page written at random, and for one of a large write.
+    fn page_writes(&self, flash: &str) -> Result<(f64, f64), Failure> {
+        const PAGES: f64 = 64.0;
+        const PAGE: f64 = 4096.0;
+        let profile = self.profile(flash)?;
+        let us = |pattern, bytes| bounds::request_us(&profile, Op::Write, pattern, bytes);
+        Ok((us(Pattern::Random, PAGE)?, us(Pattern::Sequential, PAGES * PAGE)? / PAGES))
     }
 }

@@ -1,9 +1,8 @@
 //! Firn's policies beside each other, over loads, drives and sizes: what the default is chosen by.
 
 use super::Bench;
-use super::compared::PRODUCT;
-use super::machine::Cell;
-use super::sizes::title;
+use super::compared::{PRODUCT, title};
+use super::machine::{Cell, Clients};
 use crate::bench::cells::Judged;
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::sampled::Sampled;
@@ -20,14 +19,29 @@ const BEHIND_MAX: f64 = 5.0;
 struct Load {
     key: &'static str,
     title: &'static str,
-    pinned: bool,
+    clients: Clients,
     scanners: usize,
 }
 
 const LOADS: [Load; 3] = [
-    Load { key: "pinned", title: "each client has a warehouse of its own", pinned: true, scanners: 0 },
-    Load { key: "everywhere", title: "clients work on all warehouses", pinned: false, scanners: 0 },
-    Load { key: "scans", title: "pinned clients, and two that scan STOCK", pinned: true, scanners: 2 },
+    Load {
+        key: "pinned",
+        title: "each client has a warehouse of its own",
+        clients: Clients::Pinned,
+        scanners: 0,
+    },
+    Load {
+        key: "everywhere",
+        title: "clients work on all warehouses",
+        clients: Clients::Everywhere,
+        scanners: 0,
+    },
+    Load {
+        key: "scans",
+        title: "pinned clients, and two that scan STOCK",
+        clients: Clients::Pinned,
+        scanners: 2,
+    },
 ];
 
 /// One load on one drive and size of the cache.
@@ -82,8 +96,8 @@ fn contests_of(
     let percents = if given.is_empty() { PERCENTS.to_vec() } else { given.clone() };
     let contest = |percent: f64| {
         let rate = |policy: &Compared| {
-            let cell = bench.cached(*policy, drive, percent)?;
-            let cell = Cell { pinned: load.pinned, scanners: load.scanners, ..cell };
+            let cell = bench.cached(*policy, drive, percent, load.clients)?;
+            let cell = Cell { scanners: load.scanners, ..cell };
             Ok(bench.measure(&cell, Judged::No)?.value(|found| found.tpm))
         };
         let rates = policies.iter().map(rate).collect::<Result<Vec<_>, Failure>>()?;

@@ -6,6 +6,7 @@
 //! and 130 customers, a power of two or nearly so, keep what is hot together as it is in the whole
 //! table.
 
+use crate::bench::made::Made;
 use crate::bench::simulation::simulate;
 use firndb::{Devices, Hiding, Isolation, Options};
 use firndb_adapter::FirnEngine;
@@ -35,7 +36,14 @@ impl Size {
     /// For the figures of the report.
     pub const FULL: Size =
         Size { name: "full", scale: Scale { warehouses: 200, items: 4096, customers: 130 }, clients: 20 };
-    /// Half of it, for a look.
+    /// For restarts: 20 times a DRAM of 50,000 frames, as the paper's engine had. Its 4.8 GB are in
+    /// memory, and as much log at most.
+    pub const RESTART: Size = Size {
+        name: "restart",
+        scale: Scale { warehouses: 1050, items: 4096, customers: 130 },
+        clients: 105,
+    };
+    /// Half of the full size, for a look.
     pub const QUICK: Size =
         Size { name: "quick", scale: Scale { warehouses: 100, items: 4096, customers: 130 }, clients: 10 };
     /// For tests: nothing in it is like the paper's.
@@ -51,6 +59,8 @@ pub struct Population {
     pub cache: MemoryDevice,
     /// Bytes of its pages.
     pub bytes: u64,
+    /// What it holds.
+    pub loaded: tpcc::Population,
 }
 
 impl Population {
@@ -62,21 +72,42 @@ impl Population {
             store: self.store.duplicate(),
             cache: self.cache.duplicate(),
             bytes: self.bytes,
+            loaded: self.loaded,
         }
+    }
+}
+
+/// Loaded databases, by the names of their sizes. All runs begin with the same, whatever their
+/// seed.
+pub struct Populations {
+    seed: u64,
+    loaded: Made<&'static str, Population>,
+}
+
+impl Populations {
+    pub fn new(seed: u64) -> Populations {
+        Populations { seed, loaded: Made::default() }
+    }
+
+    /// A copy of the database of this size, which is loaded if it was not before.
+    pub fn of(&self, size: Size, cores: usize) -> Result<Population, Failure> {
+        Ok(self.loaded.get(size.name, || load(size, self.seed, cores))?.duplicate())
     }
 }
 
 /// What all databases of these measurements have in common. The page map is in DRAM: the paper's
 /// engine has none that would have to be read.
 pub fn options(buffer_bytes: usize) -> Options {
-    Options::new()
-        .buffer_bytes(buffer_bytes)
-        .tuning(|tuning| tuning.map_bytes(MAP_BYTES).version_bytes(VERSION_BYTES))
-        .log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off))
+    default_options(buffer_bytes).tuning(|tuning| tuning.map_bytes(MAP_BYTES).version_bytes(VERSION_BYTES))
+}
+
+/// The engine's own options, over one log device that is large enough for any run.
+pub fn default_options(buffer_bytes: usize) -> Options {
+    Options::new().buffer_bytes(buffer_bytes).log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off))
 }
 
 /// Loads a database without a cache.
-pub fn load(size: Size, seed: u64, cores: usize) -> Result<Population, Failure> {
+fn load(size: Size, seed: u64, cores: usize) -> Result<Population, Failure> {
     let (population, _) = simulate(seed, cores, move || {
         let memory = |name: &str| Arc::new(MemoryDevice::new(name));
         let (superblock, log, store) = (memory("superblock"), memory("log"), memory("store"));
@@ -99,6 +130,7 @@ pub fn load(size: Size, seed: u64, cores: usize) -> Result<Population, Failure> 
             store: store.duplicate(),
             cache: MemoryDevice::new("cache"),
             bytes,
+            loaded: tpcc::Population::new(size.scale, seed),
         })
     })?;
     Ok(population)

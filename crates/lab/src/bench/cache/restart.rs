@@ -1,155 +1,154 @@
-//! Table 6 and figure 6: a kill in the middle between two checkpoints, and what comes after it.
+//! One restart for table 6 and figure 6: a kill, and what comes after it.
 //!
-//! Transactions begin as soon as the opening returns; pages are redone when they are touched, and
-//! the rest in the background. Beside it the same crash is recovered from as the paper's engine
-//! does: all of redo and undo before anything else.
+//! Engines with and without a cache are killed after equal work: so many transactions after a
+//! checkpoint, however long they took. (The paper kills after equal seconds, in which its engine
+//! with the cache had done several times as much.) Then the database is opened and one Payment
+//! commits: the time from the beginning of the opening to that commit is the time of a restart. By
+//! default pages are redone when they are touched, and the rest in the background; beside it the
+//! same crash is recovered from as the paper's engine does, with all of redo and undo before the
+//! opening returns. A third part has the default options, automatic checkpoints among them.
 //!
 //! The process is killed, not the power: what had been written is there. Reading and repeating the
 //! log is charged no processor time.
 
-use super::Bench;
-use super::compared::GSC;
-use super::machine::{CORES, Cell, Machine, driver, is_warm, open, open_with};
-use super::population::{Population, load};
-use super::sizes::{MLC, title};
-use crate::bench::cells::{Cellular, Judged, Measured};
-use crate::bench::figure::{Figure, Panel, Point};
-use crate::bench::sampled::Sampled;
+use super::machine::{CORES, Cell, Machine, open, open_with};
+use super::population::Population;
+use super::run::{driver, is_warm};
+use crate::bench::cells::Cellular;
 use crate::bench::simulation::simulate;
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
 use firndb::{CacheStatistics, RecoveryReport};
 use firndb_adapter::FirnEngine;
 use firndb_base::clock::{self, Moment};
-use firndb_cache_comparators::Compared;
 use firndb_console::Failure;
 use firndb_profile::VariantName;
-use firndb_workloads::LiveRate;
-use firndb_workloads::tpcc;
+use firndb_workloads::tpcc::{self, ClientOptions, Mix, TpccClient};
+use firndb_workloads::{Attempt, Client, Commit, CommitMode, EngineError, LiveRate};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Seconds between checkpoints, and what the paper printed for FaCE+GSC and for disks only.
-const INTERVALS: [(f64, f64, f64); 3] = [(60.0, 93.0, 604.0), (120.0, 118.0, 786.0), (180.0, 188.0, 823.0)];
-/// The same with `--quick`.
-const QUICK: f64 = 20.0;
-/// 4 GB of the paper's 50.
-const PERCENT: f64 = 8.0;
 /// Watched after the opening began.
 const AFTERWARDS: Duration = Duration::from_secs(20);
 const EACH: Duration = Duration::from_secs(1);
+/// Redo in the background is not watched for longer.
+const REDONE_WITHIN: Duration = Duration::from_secs(200);
+/// And after the first commit.
+const AFTER_COMMIT: Duration = Duration::from_secs(10);
+/// Attempts of the first transaction: rows of what had not committed are locked until it is undone.
+const ATTEMPTS_MAX: u32 = 100_000;
 
 /// What a kill left, and what was before it.
 struct Killed {
     left: Population,
     per_second: f64,
     hit_rate: f64,
+    /// Commits since the checkpoint, or since measuring began.
+    commits: u64,
 }
 
-/// A kill in the middle between two checkpoints so many seconds apart, and the opening after it.
+/// A machine and a load, killed after each of these numbers of transactions.
 #[derive(Clone, Debug)]
-struct Restart {
-    cell: Cell,
-    interval: f64,
+pub struct RestartCell {
+    pub cell: Cell,
+    pub work: Vec<u64>,
 }
 
-impl Cellular for Restart {
-    type Found = Found;
+/// What was found of each of its kills.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RestartFound {
+    pub restarts: Vec<Restart>,
+}
+
+impl Cellular for RestartCell {
+    type Found = RestartFound;
 
     fn name(&self) -> String {
-        format!("{}, killed {} s after a checkpoint", self.cell.name(), self.interval / 2.0)
+        let work: Vec<String> = self.work.iter().map(u64::to_string).collect();
+        format!("{}, killed after {} transactions", self.cell.name(), work.join(", "))
     }
 
-    fn at_end(&self, end: VariantName) -> Option<Restart> {
-        self.cell.at_end(end).map(|cell| Restart { cell, ..self.clone() })
+    fn at_end(&self, end: VariantName) -> Option<RestartCell> {
+        Some(RestartCell { cell: self.cell.at_end(end)?, work: self.work.clone() })
     }
 }
 
+/// A part of an opening.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Found {
-    before_transactions_per_second: f64,
-    before_hit_rate: f64,
-    /// From the beginning of opening until transactions may begin.
-    restart_seconds: f64,
-    /// And until nothing is left to be redone, beside those transactions, if that ended.
-    all_redone_seconds: Option<f64>,
-    /// From the beginning of opening until it returns, if all of recovery is done before.
-    eager_seconds: f64,
-    log_bytes: u64,
-    page_changes_redone: u64,
-    pages_on_demand: u64,
-    pages_in_background: u64,
-    pages_current_in_flash: u64,
-    pages_from_flash: u64,
-    pages_from_store: u64,
-    reads_before_answer: u64,
-    parts: Vec<Part>,
-    /// Transactions a second and hit rate in each second since opening began.
-    course: Vec<(f64, f64)>,
+pub struct Part {
+    pub name: String,
+    pub seconds: f64,
+    pub log_reads: u64,
+    pub cache_reads: u64,
+    pub store_reads: u64,
 }
 
-/// What a part of the opening took.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Part {
-    part: String,
-    seconds: f64,
-    log_reads: u64,
-    cache_reads: u64,
-    store_reads: u64,
+/// A kill, and what came after it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Restart {
+    /// Transactions a second and hit rate before the kill.
+    pub before_per_second: f64,
+    pub before_hit_rate: f64,
+    /// Transactions since the checkpoint, or since measuring began.
+    pub commits: u64,
+    pub frames: u64,
+    pub database_bytes: u64,
+    /// From the beginning of opening until it returns, and until a transaction has committed.
+    pub opened_seconds: f64,
+    pub first_commit_seconds: f64,
+    /// And until nothing is left to be redone or undone, beside other transactions; `None` if that
+    /// did not end while it was watched.
+    pub all_redone_seconds: Option<f64>,
+    /// And until the checkpoint that ends recovery was taken, likewise.
+    pub complete_seconds: Option<f64>,
+    /// Until a transaction has committed, if all of recovery is done before the opening returns.
+    pub eager_first_commit_seconds: f64,
+    pub log_bytes: u64,
+    pub page_changes_redone: u64,
+    /// Pages that the log names and that flash has as they should be: not read.
+    pub pages_current_in_flash: u64,
+    pub pages_from_flash: u64,
+    pub pages_from_disks: u64,
+    pub parts: Vec<Part>,
+    /// What came after the first commit, second by second or nearly so.
+    pub course: Vec<Second>,
+}
+
+/// An interval after a restart, of a second or a little more.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// Its end, in seconds since opening began.
+    pub at: f64,
+    pub transactions_per_second: f64,
+    pub hit_rate: f64,
 }
 
 fn hits(cache: Option<CacheStatistics>) -> (u64, u64) {
     cache.map_or((0, 0), |cache| (cache.hits, cache.misses))
 }
 
-impl Found {
-    /// With what recovery reports.
-    fn reporting(self, report: &RecoveryReport) -> Found {
-        let parts = report.parts().into_iter().map(|(name, cost)| Part {
-            part: name.to_owned(),
-            seconds: cost.time.as_secs_f64(),
-            log_reads: cost.log_reads,
-            cache_reads: cost.cache_reads,
-            store_reads: cost.store_reads,
-        });
-        Found {
-            all_redone_seconds: report
-                .complete
-                .then_some(self.restart_seconds + report.rest_time.as_secs_f64()),
-            log_bytes: report.log_bytes,
-            page_changes_redone: report.redone,
-            pages_on_demand: report.redo.pages_on_demand,
-            pages_in_background: report.redo.pages_in_background,
-            pages_current_in_flash: report.redo.pages_current,
-            pages_from_flash: report.redo.pages_from_cache,
-            pages_from_store: report.redo.pages_from_store,
-            reads_before_answer: report.before_transactions().reads(),
-            parts: parts.collect(),
-            ..self
-        }
-    }
-
+impl Restart {
     /// Of the pages that redo read, those that came from flash, %.
-    fn read_from_flash(&self) -> f64 {
-        percent(self.pages_from_flash, self.pages_from_store)
+    pub fn read_from_flash(&self) -> f64 {
+        percent(self.pages_from_flash, self.pages_from_disks)
     }
 
     /// Of the pages that the log names and that were not up to date in the store, those found in
     /// flash, up to date or not, %: what an engine reads that redoes every page.
-    fn found_in_flash(&self) -> f64 {
-        percent(self.pages_from_flash + self.pages_current_in_flash, self.pages_from_store)
+    pub fn found_in_flash(&self) -> f64 {
+        percent(self.pages_from_flash + self.pages_current_in_flash, self.pages_from_disks)
     }
 
-    /// Hit rate soon after the opening over that before the kill, %.
-    fn hits_again(&self) -> f64 {
-        let opened = self.restart_seconds.floor() as usize;
-        let within = self.course.iter().skip(opened).take(10).map(|(_, hits)| *hits);
-        within.fold(0.0, f64::max) / self.before_hit_rate * 100.0
+    /// Mean hit rate soon after the first commit over that before the kill, %.
+    pub fn hits_after(&self) -> f64 {
+        let until = self.first_commit_seconds + AFTER_COMMIT.as_secs_f64();
+        let rates: Vec<f64> = self.course.iter().filter(|it| it.at <= until).map(|it| it.hit_rate).collect();
+        rates.iter().sum::<f64>() / rates.len() as f64 / self.before_hit_rate * 100.0
     }
 
     /// What opening took, part by part.
-    fn parts(&self) -> String {
+    pub fn parts(&self) -> String {
         let part = |part: &Part| {
             let reads = [("log", part.log_reads), ("flash", part.cache_reads), ("disk", part.store_reads)];
             let reads: Vec<String> = reads
@@ -157,9 +156,30 @@ impl Found {
                 .filter(|(_, count)| *count > 0)
                 .map(|(what, count)| format!("{count} {what}"))
                 .collect();
-            format!("{} {:.3} s ({})", part.part, part.seconds, reads.join(", "))
+            let reads = if reads.is_empty() { String::new() } else { format!(" ({})", reads.join(", ")) };
+            format!("{} {:.3} s{reads}", part.name, part.seconds)
         };
         self.parts.iter().map(part).collect::<Vec<_>>().join("; ")
+    }
+
+    fn note(&mut self, report: &RecoveryReport) {
+        let redo = &report.redo;
+        self.log_bytes = report.log_bytes;
+        self.page_changes_redone = report.redone;
+        self.pages_current_in_flash = redo.pages_current;
+        self.pages_from_flash = redo.pages_from_cache;
+        self.pages_from_disks = redo.pages_from_store;
+        let part = |(name, cost): (&str, firndb::RecoveryCost)| Part {
+            name: name.to_owned(),
+            seconds: cost.time.as_secs_f64(),
+            log_reads: cost.log_reads,
+            cache_reads: cost.cache_reads,
+            store_reads: cost.store_reads,
+        };
+        self.parts = report.parts().map(part).into();
+        if report.complete {
+            self.complete_seconds = Some(self.opened_seconds + report.rest_time.as_secs_f64());
+        }
     }
 }
 
@@ -173,12 +193,12 @@ fn share((hits, misses): (u64, u64), before: (u64, u64)) -> f64 {
 }
 
 fn run_until(
-    cell: &Cell,
+    (cell, seed): (&Cell, u64),
     engine: &Charged<FirnEngine>,
     interrupted: &AtomicBool,
     look: &mut dyn FnMut(&LiveRate) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let (driver, clients) = driver(cell);
+    let (driver, clients) = driver(cell, seed);
     let stop = AtomicBool::new(false);
     let mut outcome = Ok(false);
     tpcc::run(engine, &driver, &clients, &stop, &mut |live| {
@@ -196,247 +216,157 @@ fn run_until(
     }
 }
 
-/// Warm, a checkpoint, an interval, a checkpoint, half an interval, and a kill.
-fn killed(
-    cell: &Cell,
-    population: Population,
-    interval: Duration,
-    interrupted: &AtomicBool,
-) -> Result<Killed, Failure> {
-    let bytes = population.bytes;
-    let (machine, devices) = Machine::new(cell, population)?;
-    let engine = Charged::new(open(cell, devices, bytes)?, CostModel::FIRN);
-    let db = engine.inner().database();
-    let mut checkpoints = 0;
-    let mut next: Option<Moment> = None;
-    let mut at_last = (Moment::ZERO, 0, (0, 0));
-    let mut found = None;
-    run_until(cell, &engine, interrupted, &mut |live| {
-        let due = match next {
-            None => {
-                let warm = is_warm(cell, &engine, live);
-                machine.measure(warm);
-                warm
-            }
-            Some(next) => clock::now() >= next,
-        };
-        if !due {
-            return Ok(false);
-        }
-        if checkpoints < 2 {
-            db.checkpoint()?;
-            checkpoints += 1;
-            at_last = (clock::now(), live.commits, hits(db.statistics().cache));
-            next = clock::now().after(if checkpoints == 2 { interval / 2 } else { interval });
-            return Ok(false);
-        }
-        let left = machine.killed();
-        let (since, commits, before) = at_last;
-        let per_second = (live.commits - commits) as f64 / since.elapsed().as_secs_f64();
-        let hit_rate = share(hits(db.statistics().cache), before);
-        found = Some(Killed { left, per_second, hit_rate });
-        Ok(true)
-    })?;
-    machine.measure(false);
-    engine.into_inner().into_database().close()?;
-    found.ok_or_else(|| Failure::new("nothing was killed"))
+/// Whether DRAM and the cache have been filled often enough.
+fn is_full(cell: &Cell, engine: &Charged<FirnEngine>, live: &LiveRate) -> bool {
+    let buffer = engine.inner().database().statistics().buffer;
+    buffer.misses >= 2 * buffer.frames && is_warm(cell, engine, live)
 }
 
-fn restarted(cell: &Cell, killed: Killed, interrupted: &AtomicBool) -> Result<Found, Failure> {
-    let bytes = killed.left.bytes;
-    let (machine, devices) = Machine::new(cell, killed.left)?;
-    machine.measure(true);
-    let began = clock::now();
-    let engine = open(cell, devices, bytes)?;
-    let seconds = began.elapsed().as_secs_f64();
-    let mut found = Found {
-        before_transactions_per_second: killed.per_second,
-        before_hit_rate: killed.hit_rate,
-        restart_seconds: seconds,
-        course: vec![(0.0, 0.0); began.elapsed().as_secs() as usize],
-        ..Found::default()
-    };
-    let engine = Charged::new(engine, CostModel::FIRN);
+/// Runs until all is warm, takes a checkpoint, and returns what a kill leaves after each of these
+/// numbers of transactions. Devices take no time until then: the checkpoint has none either, so
+/// that no transaction runs beside it. With the default options automatic checkpoints come as they
+/// do, and none is asked for.
+fn killed(
+    (cell, seed): (&Cell, u64),
+    population: Population,
+    work: &[u64],
+    interrupted: &AtomicBool,
+) -> Result<Vec<Killed>, Failure> {
+    let bytes = population.bytes;
+    let (machine, devices) = Machine::new(cell, population, seed)?;
+    let engine = Charged::new(open(cell, devices, bytes)?, CostModel::FIRN);
     let db = engine.inner().database();
-    let mut last = (clock::now(), 0, hits(db.statistics().cache));
-    run_until(cell, &engine, interrupted, &mut |live| {
-        let (at, commits, before) = last;
-        if at.elapsed() >= EACH {
-            let now = hits(db.statistics().cache);
-            let rate = (live.commits - commits) as f64 / at.elapsed().as_secs_f64();
-            found.course.push((rate, share(now, before)));
-            last = (clock::now(), live.commits, now);
+    let mut began: Option<(Moment, u64, (u64, u64))> = None;
+    let mut found = Vec::new();
+    run_until((cell, seed), &engine, interrupted, &mut |live| {
+        let Some((since, commits, before)) = began else {
+            if is_full(cell, &engine, live) {
+                if !cell.default_options {
+                    db.checkpoint()?;
+                }
+                machine.measure(true);
+                began = Some((clock::now(), live.commits, hits(db.statistics().cache)));
+            }
+            return Ok(false);
+        };
+        if live.commits - commits >= work[found.len()] {
+            let left = machine.killed();
+            let per_second = (live.commits - commits) as f64 / since.elapsed().as_secs_f64();
+            let hit_rate = share(hits(db.statistics().cache), before);
+            found.push(Killed { left, per_second, hit_rate, commits: live.commits - commits });
         }
-        Ok(began.elapsed() >= AFTERWARDS.max(Duration::from_secs_f64(seconds) + Duration::from_secs(11)))
+        Ok(found.len() == work.len())
     })?;
-    let found = found.reporting(&db.recovery_report());
     machine.measure(false);
     engine.into_inner().into_database().close()?;
     Ok(found)
 }
 
-/// How long it takes to open what is left by a kill, with all of recovery done before the opening
-/// returns.
-fn eager(cell: &Cell, left: Population) -> Result<f64, Failure> {
-    let bytes = left.bytes;
-    let (machine, devices) = Machine::new(cell, left)?;
+/// One Payment, tried again until it has committed.
+fn commit_once(
+    (cell, seed): (&Cell, u64),
+    engine: &Charged<FirnEngine>,
+    loaded: tpcc::Population,
+) -> Result<(), Failure> {
+    let (_, options) = driver(cell, seed);
+    let options = ClientOptions { mix: Mix([0, 1, 0, 0, 0]), ..options };
+    let mut client = TpccClient::new(engine, loaded, &options, 0)?;
+    client.draw();
+    for _ in 0..ATTEMPTS_MAX {
+        match client.attempt(CommitMode::Wait) {
+            Ok(Attempt::Committed(Commit::Durable)) => return Ok(()),
+            Ok(_) => break,
+            Err(EngineError::Retry(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Failure::new("the first transaction after a restart did not commit"))
+}
+
+/// Opens what a kill left, commits once, and watches the clients that come then.
+fn restarted(
+    (cell, seed): (&Cell, u64),
+    killed: Killed,
+    interrupted: &AtomicBool,
+) -> Result<Restart, Failure> {
+    let (bytes, loaded) = (killed.left.bytes, killed.left.loaded);
+    let (machine, devices) = Machine::new(cell, killed.left, seed)?;
     machine.measure(true);
     let began = clock::now();
-    let engine = open_with(cell, devices, bytes, true)?;
+    let engine = Charged::new(open(cell, devices, bytes)?, CostModel::FIRN);
+    let opened = began.elapsed();
+    commit_once((cell, seed), &engine, loaded)?;
+    let first_commit = began.elapsed();
+    let db = engine.inner().database();
+    let mut found = Restart {
+        before_per_second: killed.per_second,
+        before_hit_rate: killed.hit_rate,
+        commits: killed.commits,
+        frames: db.statistics().buffer.frames,
+        database_bytes: bytes,
+        opened_seconds: opened.as_secs_f64(),
+        first_commit_seconds: first_commit.as_secs_f64(),
+        ..Restart::default()
+    };
+    let watched = AFTERWARDS.max(first_commit + AFTER_COMMIT + 2 * EACH);
+    let mut last = (clock::now(), 0, hits(db.statistics().cache));
+    run_until((cell, seed), &engine, interrupted, &mut |live| {
+        let (at, commits, before) = last;
+        if at.elapsed() >= EACH {
+            let now = hits(db.statistics().cache);
+            found.course.push(Second {
+                at: began.elapsed().as_secs_f64(),
+                transactions_per_second: (live.commits - commits) as f64 / at.elapsed().as_secs_f64(),
+                hit_rate: share(now, before),
+            });
+            last = (clock::now(), live.commits, now);
+        }
+        let report = db.recovery_report();
+        if found.all_redone_seconds.is_none() && report.redo.pages_left + report.losers_left == 0 {
+            found.all_redone_seconds = Some(began.elapsed().as_secs_f64());
+        }
+        // Until all is redone, if that takes longer.
+        let is_redone = found.all_redone_seconds.is_some() || began.elapsed() >= REDONE_WITHIN;
+        Ok(began.elapsed() >= watched && is_redone)
+    })?;
+    found.note(&db.recovery_report());
+    machine.measure(false);
+    engine.into_inner().into_database().close()?;
+    Ok(found)
+}
+
+/// How long it takes from the beginning of opening what is left by a kill, with all of recovery
+/// done before the opening returns, to the first commit.
+fn eager((cell, seed): (&Cell, u64), left: Population) -> Result<f64, Failure> {
+    let (bytes, loaded) = (left.bytes, left.loaded);
+    let (machine, devices) = Machine::new(cell, left, seed)?;
+    machine.measure(true);
+    let began = clock::now();
+    let engine = Charged::new(open_with(cell, devices, bytes, true)?, CostModel::FIRN);
+    commit_once((cell, seed), &engine, loaded)?;
     let seconds = began.elapsed().as_secs_f64();
     machine.measure(false);
-    engine.into_database().close()?;
+    engine.into_inner().into_database().close()?;
     Ok(seconds)
 }
 
-impl Bench<'_> {
-    fn restart(&self, cell: Cell, interval: f64) -> Result<Measured<Found>, Failure> {
-        let (population, stop) = (self.population.clone(), self.stop);
-        self.cells.of(&Restart { cell, interval }, Judged::Yes, move |restart, seed| {
-            let size = restart.cell.size;
-            let population = population.get((), || load(size, restart.cell.seed, CORES))?.duplicate();
-            let interval = Duration::from_secs_f64(restart.interval);
-            let cell = Cell { seed, ..restart.cell.clone() };
-            let of = cell.clone();
-            let (left, _) = simulate(seed, CORES, move || killed(&of, population, interval, stop))?;
-            let (of, copy) = (cell.clone(), left.left.duplicate());
-            let (eager_seconds, _) = simulate(seed, CORES, move || eager(&of, copy))?;
-            let (found, _) = simulate(seed, CORES, move || restarted(&cell, left, stop))?;
-            Ok(Found { eager_seconds, ..found })
-        })
+/// All kills of the cell, and what comes after each.
+pub fn run(
+    of: &RestartCell,
+    population: Population,
+    seed: u64,
+    interrupted: &'static AtomicBool,
+) -> Result<RestartFound, Failure> {
+    let (cell, work) = (of.cell.clone(), of.work.clone());
+    let (kills, _) = simulate(seed, CORES, move || killed((&cell, seed), population, &work, interrupted))?;
+    let mut restarts = Vec::new();
+    for kill in kills {
+        let (cell, copy) = (of.cell.clone(), kill.left.duplicate());
+        let (eager, _) = simulate(seed, CORES, move || eager((&cell, seed), copy))?;
+        let cell = of.cell.clone();
+        let (mut found, _) = simulate(seed, CORES, move || restarted((&cell, seed), kill, interrupted))?;
+        found.eager_first_commit_seconds = eager;
+        restarts.push(found);
     }
-}
-
-/// Of all intervals; "without" is on disks alone.
-#[derive(Default)]
-struct Intervals {
-    /// Seconds until transactions begin with the cache, and over those without, %.
-    seconds: Vec<Sampled>,
-    ratio: Vec<Sampled>,
-    /// Until all is redone, and until an opening that redoes all returns, over those without, %.
-    all_ratio: Vec<Sampled>,
-    eager_ratio: Vec<Sampled>,
-    /// Of the pages that the log names, and of those redone, from flash, %.
-    found_in_flash: Vec<Sampled>,
-    read_from_flash: Vec<Sampled>,
-    /// Hit rate soon after the opening over that before the kill, %.
-    hits: Vec<Sampled>,
-}
-
-impl Intervals {
-    fn note(&mut self, cached: &Measured<Found>, alone: &Measured<Found>) {
-        let ratio =
-            |of: fn(&Found) -> f64| cached.value(of).over(&alone.value(of)).map(|ratio| ratio * 100.0);
-        self.seconds.push(cached.value(|found| found.restart_seconds));
-        self.ratio.push(ratio(|found| found.restart_seconds));
-        self.all_ratio.push(ratio(|found| found.all_redone_seconds.unwrap_or(f64::NAN)));
-        self.eager_ratio.push(ratio(|found| found.eager_seconds));
-        self.read_from_flash.push(cached.value(Found::read_from_flash));
-        self.found_in_flash.push(cached.value(Found::found_in_flash));
-        self.hits.push(cached.value(Found::hits_again));
-    }
-
-    fn targets(&self, table: &mut Figure) {
-        // Not a number if redo did not end: then it is no maximum, and the target is missed.
-        let larger = |one: f64, two: f64| if one.is_nan() || two.is_nan() { f64::NAN } else { one.max(two) };
-        let most = |all: &[Sampled]| {
-            all.iter().cloned().reduce(|one, two| one.with(&two, larger)).unwrap_or_default()
-        };
-        let mut at_most = |what, values: &[Sampled], limit| table.at_most(what, &most(values), limit);
-        at_most("seconds until transactions begin, most over intervals", &self.seconds, 1.0);
-        at_most("restart with the cache over without, %, most over intervals", &self.ratio, 15.0);
-        at_most(
-            "until all is redone, with the cache over without, %, most over intervals",
-            &self.all_ratio,
-            15.0,
-        );
-        at_most(
-            "all before the opening returns, with the cache over without, %, most over intervals",
-            &self.eager_ratio,
-            15.0,
-        );
-        let least = |all: &[Sampled]| Sampled::least(all).unwrap_or_default();
-        let mut at_least = |what, values: &[Sampled], limit| table.at_least(what, &least(values), limit);
-        at_least(
-            "pages that the log names found in flash, %, least over intervals",
-            &self.found_in_flash,
-            98.0,
-        );
-        at_least("pages redone that came from flash, %, least over intervals", &self.read_from_flash, 98.0);
-        at_least("hit rate within 10 s of opening over that before, %, least", &self.hits, 95.0);
-    }
-}
-
-/// What the table does not show of one interval, of the first seed.
-fn notes(interval: f64, policy: Compared, cached: &Found, alone: &Found) -> Vec<String> {
-    let redone = |(name, found): (&str, &Found)| {
-        format!(
-            "interval {interval} s, {name}: {}. Pages redone from flash {}, from disks {}, current in flash {}; all \
-             before the opening returns {:.2} s",
-            found.parts(),
-            found.pages_from_flash,
-            found.pages_from_store,
-            found.pages_current_in_flash,
-            found.eager_seconds
-        )
-    };
-    let mut notes: Vec<String> = [(title(policy), cached), ("HDD only", alone)].map(redone).into();
-    let all = |found: &Found| found.all_redone_seconds.unwrap_or(f64::NAN);
-    notes.push(format!(
-        "interval {interval} s: {:.1} MiB of log and {} page changes with the cache, {:.1} MiB and {} without; {:.0} and \
-         {:.0} transactions a second before the kill; transactions begin after {:.2} and {:.2} s, all is redone after \
-         {:.2} and {:.2} s",
-        cached.log_bytes as f64 / 1048576.0,
-        cached.page_changes_redone,
-        alone.log_bytes as f64 / 1048576.0,
-        alone.page_changes_redone,
-        cached.before_transactions_per_second,
-        alone.before_transactions_per_second,
-        cached.restart_seconds,
-        alone.restart_seconds,
-        all(cached),
-        all(alone),
-    ));
-    notes
-}
-
-/// Table 6, and figure 6 from its longest interval.
-pub fn restarts(bench: &Bench) -> Result<[Figure; 2], Failure> {
-    let mut table = Figure::table("6", "time to restart after a kill");
-    let mut figure = Figure::new("6", "throughput after a restart");
-    let mut panel =
-        Panel::new("face-table-6", "Table 6", "seconds between checkpoints", "seconds to restart");
-    let mut course =
-        Panel::new("face-figure-6", "Figure 6", "seconds since opening began", "transactions a second");
-    panel.digits = 2;
-    let quick = [(QUICK, f64::NAN, f64::NAN)];
-    let intervals = if bench.args.quick { &quick[..] } else { &INTERVALS[..] };
-    let policy = GSC;
-    let mut all = Intervals::default();
-    for (at, (interval, gsc, disks)) in intervals.iter().enumerate() {
-        let cached = bench.restart(bench.cached(policy, MLC, PERCENT)?, *interval)?;
-        let alone = bench.restart(bench.cell(bench.disks()?, None)?, *interval)?;
-        for (name, found) in [(title(policy), &cached), ("HDD only", &alone)] {
-            let seconds = found.value(|found| found.restart_seconds);
-            panel.add(name, Point::new(*interval, interval.to_string(), &seconds));
-            if at + 1 == intervals.len() {
-                for (second, (rate, _)) in found.first().course.iter().enumerate() {
-                    let x = second as f64 + 1.0;
-                    course.add(name, Point::new(x, x.to_string(), &Sampled::once(*rate)));
-                }
-            }
-        }
-        if !gsc.is_nan() {
-            let cell = format!("FaCE+GSC / HDD only, interval {interval} s");
-            let ratio = cached.value(|found| found.restart_seconds);
-            let ratio = ratio.over(&alone.value(|found| found.restart_seconds));
-            table.beside(cell, &format!("{:.3}", gsc / disks), &ratio);
-        }
-        all.note(&cached, &alone);
-        table.notes.extend(notes(*interval, policy, cached.first(), alone.first()));
-    }
-    table.panels.push(panel);
-    figure.panels.push(course);
-    all.targets(&mut table);
-    Ok([table, figure])
+    Ok(RestartFound { restarts })
 }

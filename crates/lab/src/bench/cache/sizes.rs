@@ -1,9 +1,10 @@
-//! Tables 3 and 4 and figure 4: policies over the size of the cache.
+//! Tables 3 and 4 and figure 4: policies over the size of the cache, for clients that keep to
+//! warehouses of their own and for clients everywhere.
 
 use super::Bench;
-use super::compared::{EXADATA, FIFO, GR, GR_PAPER, GSC, GSC_PAPER, KEEP, LC, SELECT, TAC};
+use super::compared::{DEFAULT, FIFO, GR, GSC, LC, TAC, title};
 use super::found::Found;
-use super::machine::Data;
+use super::machine::{Clients, Data};
 use crate::bench::cells::{Judged, Measured};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::sampled::Sampled;
@@ -12,7 +13,7 @@ use firndb_console::Failure;
 
 /// The sizes of tables 3 and 4: 2, 4, 6, 8 and 10 GB of 50.
 const PRINTED_PERCENTS: [f64; 5] = [4.0, 8.0, 12.0, 16.0, 20.0];
-const POLICIES: [Compared; 4] = [LC, FIFO, GR, GSC];
+const PRINTED: [Compared; 4] = [LC, FIFO, GR, GSC];
 /// By policy, then by size.
 type Printed = [[f64; 5]; 4];
 const HITS: Printed = [
@@ -39,62 +40,69 @@ const IOPS: Printed = [
     [7213.0, 8474.0, 9390.0, 9848.0, 10693.0],
     [11098.0, 12208.0, 13031.0, 13871.0, 14678.0],
 ];
-/// Those that the targets are for: the paper's best, and what goes beyond it.
-const OURS: [Compared; 3] = [GSC, SELECT, KEEP];
-/// A random read on that flash, microseconds of a channel.
-const READ_US: f64 = 280.75;
+/// Those that targets are for: the paper's best, and what Firn does by default.
+pub const OURS: [Compared; 2] = [GSC, DEFAULT];
+/// In pictures: as many as can be told apart.
+const DRAWN: [Compared; 6] = [LC, FIFO, GR, GSC, DEFAULT, TAC];
 /// The flash of tables 3 and 4.
 pub const MLC: &str = "samsung-470";
 pub const SLC: &str = "x25-e";
+pub const SIZE: &str = "size of the flash cache, % of the database";
 
-/// As in the paper.
-pub fn title(policy: Compared) -> &'static str {
-    match policy {
-        LC => "LC",
-        FIFO => "FaCE",
-        GR => "FaCE+GR",
-        GSC => "FaCE+GSC",
-        SELECT => "Firn select",
-        KEEP => "Firn keep",
-        TAC => "TAC",
-        EXADATA => "Exadata",
-        GR_PAPER => "FaCE+GR as published",
-        GSC_PAPER => "FaCE+GSC as published",
-        Compared::Other(_) => "LC at a share of dirty pages",
-        Compared::Firn(_) | Compared::Paper(_) => "FaCE as published",
-    }
+/// A cell that targets name is one of a policy of [`OURS`], or of LC.
+pub fn judged(policy: Compared) -> Judged {
+    if OURS.contains(&policy) || policy == LC { Judged::Yes } else { Judged::No }
 }
 
-/// One part of a table: a value by policy and size, beside what is printed.
-fn part(
-    bench: &Bench,
-    figure: &mut Figure,
-    name: &str,
-    (unit, digits): (&str, usize),
-    value: impl Fn(&Found) -> f64,
-    printed: &Printed,
-) -> Result<(), Failure> {
-    let key = format!("face-table-{name}").replace(' ', "");
-    let mut panel = Panel::new(&key, &format!("Table {name}"), "cache, % of the database", unit);
-    panel.digits = digits;
-    for percent in bench.percents() {
-        for policy in bench.policies() {
-            let found = bench.measure(&bench.cached(policy, MLC, percent)?, Judged::No)?;
-            let value = found.value(&value);
-            panel.add(title(policy), Point::new(percent, percent.to_string(), &value));
-            let row = POLICIES.iter().position(|known| *known == policy);
-            let column = PRINTED_PERCENTS.iter().position(|known| *known == percent);
-            if let (Some(row), Some(column)) = (row, column) {
-                let cell = format!("{name}, {}, {percent} %", title(policy));
-                figure.beside(cell, &printed[row][column].to_string(), &value);
+/// One part of a table.
+struct Part<'p> {
+    /// `3a`.
+    key: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    digits: usize,
+    value: fn(&Found) -> f64,
+    /// What the paper prints, for clients in warehouses of their own.
+    printed: Option<(&'p str, &'p Printed)>,
+    is_drawn: bool,
+}
+
+impl Part<'_> {
+    /// The part for one kind of clients, its values by policy and size.
+    fn add(&self, bench: &Bench, figure: &mut Figure, clients: Clients) -> Result<(), Failure> {
+        let key = format!("face-table-{}-{}", self.key, clients.name());
+        let mut panel = Panel::new(&key, &format!("{}: {}", self.title, clients.title()), SIZE, self.unit);
+        panel.digits = self.digits;
+        for percent in bench.percents() {
+            for policy in bench.policies() {
+                let cell = bench.cached(policy, MLC, percent, clients)?;
+                let value = bench.measure(&cell, judged(policy))?.value(self.value);
+                panel.add(title(policy), Point::new(percent, format!("{percent}"), &value));
+                let row = PRINTED.iter().position(|known| *known == policy);
+                let column = PRINTED_PERCENTS.iter().position(|known| *known == percent);
+                let printed = self.printed.filter(|_| clients == Clients::Pinned);
+                if let (Some(row), Some(column), Some((name, printed))) = (row, column, printed) {
+                    let cell = format!("{name}, {}, {percent} %", title(policy));
+                    figure.beside(cell, &printed[row][column].to_string(), &value);
+                }
             }
         }
+        add_panel(figure, panel, self.is_drawn, &DRAWN.map(title));
+        Ok(())
     }
-    figure.panels.push(panel);
-    Ok(())
 }
 
-/// A size of the cache, and what a policy and LC do with it.
+/// Adds the panel: a table of all series, and a picture of those that are named.
+fn add_panel(figure: &mut Figure, panel: Panel, is_drawn: bool, names: &[&str]) {
+    if is_drawn {
+        let mut drawn = Panel { tabled: false, ..panel.clone() };
+        drawn.series.retain(|series| names.contains(&&*series.name));
+        figure.panels.push(drawn);
+    }
+    figure.panels.push(Panel { drawn: false, ..panel });
+}
+
+/// A size with what is measured of a policy and of LC.
 struct Pair {
     percent: f64,
     ours: Measured<Found>,
@@ -103,141 +111,280 @@ struct Pair {
 
 impl Pair {
     /// A quantity of ours over LC's.
-    fn ratio(&self, of: impl Fn(&Found) -> f64) -> Sampled {
-        self.ours.value(&of).over(&self.lc.value(&of))
+    fn over_lc(&self, of: fn(&Found) -> f64) -> Sampled {
+        self.ours.value(of).over(&self.lc.value(of))
     }
 }
 
-/// Pairs of a policy and LC, by size.
-fn pairs(bench: &Bench, policy: Compared, flash: &str) -> Result<Vec<Pair>, Failure> {
+/// Pairs of a policy and LC, by size; none if one of them is not measured.
+fn pairs(bench: &Bench, policy: Compared, flash: &str, clients: Clients) -> Result<Vec<Pair>, Failure> {
     let policies = bench.policies();
     if ![LC, policy].iter().all(|policy| policies.contains(policy)) {
         return Ok(Vec::new());
     }
     let pair = |percent: f64| {
-        let measure = |policy| bench.measure(&bench.cached(policy, flash, percent)?, Judged::Yes);
+        let measure = |policy| bench.measure(&bench.cached(policy, flash, percent, clients)?, Judged::Yes);
         Ok(Pair { percent, ours: measure(policy)?, lc: measure(LC)? })
     };
     bench.percents().into_iter().map(pair).collect()
 }
 
-fn least(values: impl IntoIterator<Item = Sampled>) -> Sampled {
-    Sampled::least(&values.into_iter().collect::<Vec<_>>()).unwrap_or_default()
-}
-
-fn most(values: impl IntoIterator<Item = Sampled>) -> Sampled {
-    Sampled::most(&values.into_iter().collect::<Vec<_>>()).unwrap_or_default()
+/// How a target's name begins.
+fn name(policy: Compared, clients: Clients) -> String {
+    format!("clients {}, {}", clients.name(), title(policy))
 }
 
 /// Table 3.
 pub fn hits(bench: &Bench) -> Result<Figure, Failure> {
-    let mut figure = Figure::table("3", "read hits and write reductions");
-    let percent = ("%", 1);
-    part(bench, &mut figure, "3 a", percent, |found| found.hit_rate * 100.0, &HITS)?;
-    part(bench, &mut figure, "3 b", percent, |found| found.write_reduction * 100.0, &REDUCTIONS)?;
-    let mut shares = Panel::new(
-        "face-duplicates",
-        "Versions that are not the last",
-        "cache, % of the database",
-        "% of the images in the cache",
-    );
-    shares.digits = 1;
-    for size in bench.percents() {
-        for policy in bench.policies() {
-            let found = bench.measure(&bench.cached(policy, MLC, size)?, Judged::No)?;
-            let value = found.value(|found| found.duplicates * 100.0);
-            shares.add(title(policy), Point::new(size, size.to_string(), &value));
+    let mut figure =
+        Figure::table("3", "reads found in the flash cache and writes that the disks are spared");
+    let parts = [
+        Part {
+            key: "3a",
+            title: "Reads that the flash cache served",
+            unit: "% of the pages that DRAM missed",
+            digits: 1,
+            value: |found| found.hit_rate * 100.0,
+            printed: Some(("3 a", &HITS)),
+            is_drawn: true,
+        },
+        Part {
+            key: "3b",
+            title: "Page writes that the disks were spared",
+            unit: "% of the dirty pages that left DRAM",
+            digits: 1,
+            value: |found| found.write_reduction * 100.0,
+            printed: Some(("3 b", &REDUCTIONS)),
+            is_drawn: true,
+        },
+        Part {
+            key: "3-old",
+            title: "Versions in the cache that are not the last",
+            unit: "% of the pages in the cache",
+            digits: 1,
+            value: |found| found.duplicates * 100.0,
+            printed: None,
+            is_drawn: false,
+        },
+    ];
+    for clients in bench.clients() {
+        parts.iter().try_for_each(|part| part.add(bench, &mut figure, clients))?;
+        for policy in OURS {
+            let pairs = pairs(bench, policy, MLC, clients)?;
+            let behind = pairs.iter().map(|pair| {
+                let hits = |found: &Found| found.hit_rate * 100.0;
+                pair.lc.value(hits).with(&pair.ours.value(hits), |lc, ours| lc - ours)
+            });
+            let name = name(policy, clients);
+            if let Some(behind) = Sampled::most(&behind.collect::<Vec<_>>()) {
+                figure.at_most(
+                    format!("{name}: hit rate behind LC's, points, most over sizes"),
+                    &behind,
+                    2.0,
+                );
+            }
+            // What the paper's engine spared, with clients of this kind.
+            if let (Some(pair), Clients::Pinned) = (pairs.iter().find(|pair| pair.percent == 20.0), clients) {
+                let reduction = pair.ours.value(|found| found.write_reduction * 100.0);
+                figure.at_least(
+                    format!("{name}: write reduction at 20 % of the database, %"),
+                    &reduction,
+                    74.0,
+                );
+            }
         }
-    }
-    figure.panels.push(shares);
-    for policy in OURS {
-        let pairs = pairs(bench, policy, MLC)?;
-        let Some(last) = pairs.iter().rfind(|pair| pair.percent <= 20.0) else { continue };
-        let (name, size) = (title(policy), last.percent);
-        let hits = |found: &Found| found.hit_rate * 100.0;
-        let behind =
-            pairs.iter().map(|pair| pair.lc.value(hits).with(&pair.ours.value(hits), |lc, ours| lc - ours));
-        figure.at_most(format!("{name}: hit rate behind LC's, points, most over sizes"), &most(behind), 2.0);
-        let reduction = last.ours.value(|found| found.write_reduction * 100.0);
-        figure.at_least(format!("{name}: write reduction at {size} % of the database, %"), &reduction, 74.0);
-        let sequential =
-            least(pairs.iter().map(|pair| pair.ours.value(|found| found.flash.sequential * 100.0)));
-        let wanted = format!("{name}: flash writes in sequential requests of 64 KiB and more, % of bytes");
-        figure.at_least(wanted, &sequential, 90.0);
     }
     Ok(figure)
 }
 
 /// Table 4.
 pub fn utilization(bench: &Bench) -> Result<Figure, Failure> {
-    let mut figure = Figure::table("4", "utilization and I/O throughput of the flash");
-    part(bench, &mut figure, "4 a", ("%", 1), |found| found.flash.utilization * 100.0, &UTILIZATIONS)?;
-    part(bench, &mut figure, "4 b", ("pages a second", 0), |found| found.flash.pages, &IOPS)?;
-    for policy in OURS {
-        let pairs = pairs(bench, policy, MLC)?;
-        let Some(last) = pairs.iter().rfind(|pair| pair.percent <= 20.0) else { continue };
-        let (name, size) = (title(policy), last.percent);
-        figure.at_least(
-            format!("{name}: pages a second over LC's at {size} %"),
-            &last.ratio(|found| found.flash.pages),
-            4.4,
-        );
-        let busy = pairs.iter().map(|pair| pair.ratio(|found| found.flash.busy_us));
-        figure.at_most(
-            format!("{name}: flash time a transaction over LC's, most over sizes"),
-            &most(busy),
-            0.25,
-        );
-        let reads = READ_US * last.ours.first().flash.reads / last.lc.first().flash.busy_us;
-        figure.notes.push(format!(
-            "{name}, {size} %: the reads of its hits alone take {reads:.2} of LC's flash time a transaction"
-        ));
+    let mut figure = Figure::table("4", "what the flash drive does");
+    let parts = [
+        Part {
+            key: "4a",
+            title: "Time with a request under way at the flash drive",
+            unit: "% of the time",
+            digits: 1,
+            value: |found| found.flash.utilization * 100.0,
+            printed: Some(("4 a", &UTILIZATIONS)),
+            is_drawn: false,
+        },
+        Part {
+            key: "4b",
+            title: "Pages that the flash drive read and wrote",
+            unit: "pages a second",
+            digits: 0,
+            value: |found| found.flash.pages,
+            printed: Some(("4 b", &IOPS)),
+            is_drawn: false,
+        },
+        Part {
+            key: "4-reads",
+            title: "Reading at the flash drive",
+            unit: "microseconds of the whole drive a transaction",
+            digits: 0,
+            value: |found| found.flash.alone.reads_us,
+            printed: None,
+            is_drawn: false,
+        },
+        Part {
+            key: "4-writes",
+            title: "Writing at the flash drive",
+            unit: "microseconds of the whole drive a transaction",
+            digits: 0,
+            value: |found| found.flash.alone.writes_us,
+            printed: None,
+            is_drawn: true,
+        },
+    ];
+    for clients in bench.clients() {
+        parts.iter().try_for_each(|part| part.add(bench, &mut figure, clients))?;
+        for policy in OURS {
+            let pairs = pairs(bench, policy, MLC, clients)?;
+            let over: Vec<_> =
+                pairs.iter().map(|pair| pair.over_lc(|found| found.flash.alone.writes_us)).collect();
+            let Some(most) = Sampled::most(&over) else { continue };
+            let name = name(policy, clients);
+            figure.at_most(
+                format!("{name}: flash write time a transaction over LC's, most over sizes"),
+                &most,
+                0.25,
+            );
+        }
     }
+    let (random, sequential) = bench.page_writes(MLC)?;
+    figure.notes.push(format!(
+        "Time of the whole drive: the number of requests of each kind over the rate of that kind alone. A page written \
+         at random takes {random:.0} us of it, in a group {sequential:.0} us. An engine that wrote as many pages as LC, \
+         all in groups, would have {:.3} of its write time: the bound of that target.",
+        sequential / random
+    ));
     Ok(figure)
+}
+
+/// What a figure compares a cache with.
+struct Alone {
+    /// Disks alone.
+    none: Measured<Found>,
+    /// All pages on the flash drive, written in place.
+    in_place: Measured<Found>,
+    /// And as Firn writes them.
+    in_runs: Measured<Found>,
 }
 
 /// Figure 4.
 pub fn throughput(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = Figure::new("4", "throughput over the size of the cache");
-    let none = bench.measure(&bench.cell(bench.disks()?, None)?, Judged::Yes)?;
-    for (flash, letter) in [(MLC, "a"), (SLC, "b")] {
-        let profile = bench.profile(flash)?;
-        let in_place = bench.measure(&bench.cell(Data::FlashInPlace(profile.clone()), None)?, Judged::Yes)?;
-        let in_runs = bench.measure(&bench.cell(Data::Flash(profile), None)?, Judged::No)?;
-        let mut panel = Panel::new(
-            &format!("face-figure-4{letter}"),
-            &format!("Figure 4 ({letter}): {flash}"),
-            "cache, % of the database",
-            "New-Orders a minute",
-        );
-        for percent in bench.percents() {
-            let point = |found: &Measured<Found>| {
-                Point::new(percent, percent.to_string(), &found.value(|found| found.tpm))
+    for clients in bench.clients() {
+        let none = bench.measure(&bench.cell(bench.disks()?, None, clients)?, Judged::Yes)?;
+        for (flash, letter) in [(MLC, "a"), (SLC, "b")] {
+            let profile = bench.profile(flash)?;
+            let on_flash = |data: Data, judged| bench.measure(&bench.cell(data, None, clients)?, judged);
+            let alone = Alone {
+                none: none.clone(),
+                in_place: on_flash(Data::FlashInPlace(profile.clone()), Judged::Yes)?,
+                in_runs: on_flash(Data::Flash(profile), Judged::No)?,
             };
-            for policy in bench.policies() {
-                let found = bench.measure(&bench.cached(policy, flash, percent)?, Judged::No)?;
-                panel.add(title(policy), point(&found));
+            curves(bench, &mut figure, (flash, letter), clients, &alone)?;
+            bounds(bench, &mut figure, (flash, letter), clients, &alone)?;
+            for policy in OURS {
+                compare(bench, &mut figure, policy, flash, clients, &alone)?;
             }
-            panel.add("HDD only", point(&none));
-            panel.add("SSD only, in place", point(&in_place));
-            panel.add("SSD only, Firn's runs", point(&in_runs));
         }
-        figure.panels.push(panel);
-        for policy in OURS {
-            compare(bench, &mut figure, policy, flash, (&none, &in_place))?;
+        let percent = bench.percents()[0];
+        if bench.policies().contains(&LC) {
+            let lc = bench.measure(&bench.cached(LC, MLC, percent, clients)?, Judged::Yes)?;
+            figure.notes.push(format!(
+                "Clients {}: waits for locks take {:.2} % of the clients' time without a cache, {:.2} % with LC and \
+                 {percent} %.",
+                clients.name(),
+                none.first().lock_wait_share * 100.0,
+                lc.first().lock_wait_share * 100.0
+            ));
         }
     }
-    if bench.policies().contains(&LC) {
-        let lc = LC;
-        let waits = bench.measure(&bench.cached(lc, MLC, bench.percents()[0])?, Judged::No)?;
-        let waits = waits.first().lock_wait_share;
-        figure.notes.push(format!(
-            "waits for locks take {:.2} % of the clients' time without a cache, {:.2} % with the smallest and LC",
-            none.first().lock_wait_share * 100.0,
-            waits * 100.0
-        ));
-    }
+    figure.notes.push(
+        "Disks allow: the arms' time a second without a cache, over their time a transaction with it. Flash allows: one \
+         over the sum, over the kinds of a transaction's requests, of their number over the drive's rate with requests \
+         of that kind alone."
+            .into(),
+    );
     Ok(figure)
+}
+
+const IN_PLACE: &str = "all on flash, in place";
+const IN_RUNS: &str = "all on flash, Firn's runs";
+const DISKS: &str = "disks only";
+
+/// Throughput of every policy over the size of the cache.
+fn curves(
+    bench: &Bench,
+    figure: &mut Figure,
+    (flash, letter): (&str, &str),
+    clients: Clients,
+    alone: &Alone,
+) -> Result<(), Failure> {
+    let key = format!("face-figure-4{letter}-{}", clients.name());
+    let title_of = format!("Throughput with a cache on {flash}: {}", clients.title());
+    let mut panel = Panel::new(&key, &title_of, SIZE, "New-Orders a minute");
+    let tpm = |found: &Found| found.tpm;
+    for percent in bench.percents() {
+        let label = format!("{percent}");
+        for policy in bench.policies() {
+            let found = bench.measure(&bench.cached(policy, flash, percent, clients)?, judged(policy))?;
+            panel.add(title(policy), Point::new(percent, &label, &found.value(tpm)));
+        }
+        let others = [(DISKS, &alone.none), (IN_PLACE, &alone.in_place), (IN_RUNS, &alone.in_runs)];
+        for (name, found) in others {
+            panel.add(name, Point::new(percent, &label, &found.value(tpm)));
+        }
+    }
+    let drawn: Vec<&str> = DRAWN.map(title).into_iter().chain([DISKS, IN_PLACE]).collect();
+    add_panel(figure, panel, true, &drawn);
+    Ok(())
+}
+
+/// Transactions a second that the disks and the flash drive allow.
+fn bounds_of(ours: &Measured<Found>, alone: &Alone) -> [Sampled; 2] {
+    let arms = alone.none.value(|found| found.per_second * found.store.busy_us);
+    let disks = arms.over(&ours.value(|found| found.store.busy_us));
+    [disks, ours.value(|found| found.flash.alone.bound())]
+}
+
+/// Throughput over the lesser of the two bounds.
+fn reached(ours: &Measured<Found>, alone: &Alone) -> Sampled {
+    let [disks, flash] = bounds_of(ours, alone);
+    ours.value(|found| found.per_second).over(&disks.with(&flash, f64::min))
+}
+
+/// A table of both bounds.
+fn bounds(
+    bench: &Bench,
+    figure: &mut Figure,
+    (flash, letter): (&str, &str),
+    clients: Clients,
+    alone: &Alone,
+) -> Result<(), Failure> {
+    let key = format!("face-bounds-4{letter}-{}", clients.name());
+    let title_of = format!("What disks and {flash} allow: {}", clients.title());
+    let mut panel = Panel::new(&key, &title_of, SIZE, "transactions a second");
+    panel.drawn = false;
+    for policy in OURS.into_iter().filter(|policy| bench.policies().contains(policy)) {
+        for percent in bench.percents() {
+            let found = bench.measure(&bench.cached(policy, flash, percent, clients)?, Judged::Yes)?;
+            let [disks, drive] = bounds_of(&found, alone);
+            let name = title(policy);
+            let mut add = |what: &str, value: &Sampled| {
+                panel.add(&format!("{name}: {what}"), Point::new(percent, format!("{percent}"), value));
+            };
+            add("disks", &disks);
+            add("flash", &drive);
+            add("measured", &found.value(|found| found.per_second));
+        }
+    }
+    figure.panels.push(panel);
+    Ok(())
 }
 
 /// The targets of one policy on one drive.
@@ -246,37 +393,33 @@ fn compare(
     figure: &mut Figure,
     policy: Compared,
     flash: &str,
-    (none, in_place): (&Measured<Found>, &Measured<Found>),
+    clients: Clients,
+    alone: &Alone,
 ) -> Result<(), Failure> {
-    let pairs = pairs(bench, policy, flash)?;
-    let Some(last) = pairs.last() else { return Ok(()) };
-    let (name, size) = (format!("{flash}, {}", title(policy)), last.percent);
-    let tpm = |found: &Found| found.tpm;
-    let over_lc = least(pairs.iter().map(|pair| pair.ratio(tpm)));
-    let (lc_target, ssd_target) = if flash == MLC { (2.0, 3.0) } else { (1.25, 1.0) };
-    figure.at_least(format!("{name}: over LC, least over sizes"), &over_lc, lc_target);
-    figure.at_least(format!("{name}: over LC at {size} %"), &last.ratio(tpm), lc_target);
-    figure.at_least(
-        format!("{name}: at {size} % over all on flash, in place"),
-        &last.ours.value(tpm).over(&in_place.value(tpm)),
-        ssd_target,
-    );
-    // As busy as they are without a cache, the arms would reach this rate.
-    let work = |found: &Found| found.per_second * found.store.busy_us;
-    let reached = |pair: &Pair| pair.ours.value(work).over(&none.value(work));
-    figure.at_least(
-        format!("{name}: over what its disk time a transaction allows, least over sizes"),
-        &least(pairs.iter().map(reached)),
-        0.9,
-    );
-    for pair in &pairs {
-        let over = pair.ours.value(|found| found.per_second).over(&none.value(|found| found.per_second));
-        figure.notes.push(format!(
-            "{name}, {} %: {:.1} times no cache; its disk time a transaction allows {:.1} times",
-            pair.percent,
-            over.median(),
-            over.over(&reached(pair)).median()
-        ));
+    let pairs = pairs(bench, policy, flash, clients)?;
+    let name = format!("{flash}, {}", name(policy, clients));
+    let in_place = alone.in_place.value(|found| found.tpm);
+    let over_lc = |pair: &Pair| pair.over_lc(|found| found.tpm);
+    let over_flash = |pair: &Pair| pair.ours.value(|found| found.tpm).over(&in_place);
+    let least = |of: &dyn Fn(&Pair) -> Sampled, from: f64, to: f64| {
+        let at = pairs.iter().filter(|pair| (from..=to).contains(&pair.percent));
+        Sampled::least(&at.map(of).collect::<Vec<_>>())
+    };
+    let mut wanted = |what: &str, value: Option<Sampled>, limit: f64| {
+        if let Some(value) = value {
+            figure.at_least(format!("{name}: {what}"), &value, limit);
+        }
+    };
+    if flash == MLC {
+        wanted("over LC at 8 %", least(&over_lc, 8.0, 8.0), 1.3);
+        wanted("over LC, least from 12 % on", least(&over_lc, 12.0, 100.0), 1.5);
+        wanted("over all on flash in place at 8 %", least(&over_flash, 8.0, 8.0), 1.3);
+        wanted("over all on flash in place, least from 12 % on", least(&over_flash, 12.0, 100.0), 1.5);
+    } else {
+        wanted("over LC, least over sizes", least(&over_lc, 0.0, 100.0), 1.25);
+        wanted("over all on flash in place, least from 8 % on", least(&over_flash, 8.0, 100.0), 1.25);
     }
+    let reached = least(&|pair: &Pair| reached(&pair.ours, alone), 0.0, 100.0);
+    wanted("over the lesser of what disks and flash allow, least over sizes", reached, 0.9);
     Ok(())
 }
