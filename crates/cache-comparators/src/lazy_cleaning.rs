@@ -166,16 +166,11 @@ impl PageTier for LazyCleaning {
         })
     }
     fn sync(&self) -> Result<(), TierError> {
-        // Only what is dirty when the call begins; for pages that become dirty later the log is
-        // kept.
-        let mut left = self.state.lock().dirty_count();
-        while left > 0 {
-            let places = self.state.lock().coldest_dirty(CLEAN_PAGES.min(left));
-            if places.is_empty() {
-                break;
-            }
-            left = left.saturating_sub(places.len());
-            self.clean(&places)?;
+        // What is dirty when the call begins, and only that: for pages that become dirty later the
+        // log is kept. They are the coldest, and would come before pages for which old log is kept.
+        let dirty = self.state.lock().dirty_by_page();
+        for places in dirty.chunks(CLEAN_PAGES) {
+            self.clean(places)?;
         }
         self.store.sync()
     }

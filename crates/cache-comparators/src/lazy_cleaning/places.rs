@@ -63,6 +63,12 @@ impl State {
     pub(crate) fn dirty_count(&self) -> usize {
         self.dirty.len()
     }
+    /// The places of all dirty pages, in the order of pages.
+    pub(crate) fn dirty_by_page(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = self.dirty.iter().map(|(.., at)| *at).collect();
+        places.sort_unstable_by_key(|at| self.known(*at).page);
+        places
+    }
     /// The coldest clean page that no thread uses.
     pub(crate) fn victim(&self) -> Option<usize> {
         let idle = |at: &usize| !self.known(*at).moving && self.known(*at).users == 0;

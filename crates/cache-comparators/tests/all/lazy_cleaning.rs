@@ -7,6 +7,7 @@ use firndb_base::{Lsn, PageId, Progress};
 use firndb_cache_comparators::LazyCleaning;
 use firndb_device::{AlignedBuf, Counting, MemoryDevice};
 use firndb_log::LogClass;
+use firndb_testkit::hooked::Trap;
 use firndb_tier::store::{Journal, Store};
 use firndb_tier::testing::small_store::{PAGE_SIZE, TestLog, image, offer_durable, publish_in, read, work};
 use firndb_tier::{PageCache, PageRead, PageTier, TierError, TierErrorKind, Written};
@@ -22,7 +23,9 @@ struct Bed {
     device: Arc<MemoryDevice>,
     /// Above it, below the cache.
     counting: Arc<Counting>,
-    cache: LazyCleaning,
+    /// Before the device's reads.
+    trap: Trap,
+    cache: Arc<LazyCleaning>,
     pages: Vec<PageId>,
 }
 
@@ -35,16 +38,18 @@ fn bed_with(pages: usize, dirty_percent_max: u8) -> Bed {
     let (log, store) = (below.log.clone(), below.store.clone());
     let device = Arc::new(MemoryDevice::new("cache"));
     let bytes = (8192 + 128 * PAGE_SIZE) as u64;
-    let counting = Arc::new(Counting::new(device.clone()));
-    let cache = LazyCleaning::create(below.site(counting.clone()), bytes, dirty_percent_max).unwrap();
+    let trap = Trap::default();
+    let counting = Arc::new(Counting::new(trap.over_reads(device.clone())));
+    let cache =
+        Arc::new(LazyCleaning::create(below.site(counting.clone()), bytes, dirty_percent_max).unwrap());
     let pages: Vec<PageId> = (0..pages).map(|_| cache.reserve(LogClass::Normal).unwrap()).collect();
-    publish_in(&cache, &pages, &[], &mut |record| log.append(record)).unwrap();
-    Bed { below, log, store, device, counting, cache, pages }
+    publish_in(&*cache, &pages, &[], &mut |record| log.append(record)).unwrap();
+    Bed { below, log, store, device, counting, trap, cache, pages }
 }
 
 impl Bed {
     fn write(&self, page: PageId, version: Lsn, dirty: bool) -> Result<Written, TierError> {
-        offer_durable(&self.cache, &self.log, (page, version), dirty)
+        offer_durable(&*self.cache, &self.log, (page, version), dirty)
     }
     /// Writes new versions of these pages, which are then dirty.
     fn change(&self, pages: &[PageId]) {
@@ -57,7 +62,7 @@ impl Bed {
         let mut cached = Vec::new();
         for page in &self.pages {
             let before = self.cache.cache_statistics().hits;
-            read(&self.cache, *page).unwrap();
+            read(&*self.cache, *page).unwrap();
             if self.cache.cache_statistics().hits > before {
                 cached.push(*page);
             }
@@ -79,7 +84,7 @@ fn victims_are_clean_pages_even_if_dirty_ones_are_colder() {
     bed.change(clean);
     bed.cache.sync().unwrap();
     // Colder by LRU-2 than all the others: these were used twice.
-    clean.iter().for_each(|page| drop(read(&bed.cache, *page).unwrap()));
+    clean.iter().for_each(|page| drop(read(&*bed.cache, *page).unwrap()));
     bed.change(dirty);
     let written_back = bed.cache.cache_statistics().write_backs;
     bed.change(&bed.pages[128..]);
@@ -97,7 +102,7 @@ fn only_if_no_page_is_clean_does_the_thread_that_needs_a_place_write_the_coldest
     let all: Vec<PageId> = bed.pages.iter().copied().filter(|page| page.0 % 2 == 0).collect();
     bed.change(&all[..128]);
     // The first ten are hot.
-    all[..10].iter().for_each(|page| drop(read(&bed.cache, *page).unwrap()));
+    all[..10].iter().for_each(|page| drop(read(&*bed.cache, *page).unwrap()));
     assert_eq!(bed.cache.step().unwrap(), Progress::Idle, "all places may be dirty");
     bed.change(&all[128..129]);
     let cleaned = bed.cache.cache_statistics().write_backs;
@@ -117,6 +122,25 @@ fn the_share_of_dirty_pages_is_the_cleaners_threshold() {
         bed.change(&bed.pages[most..=most]);
         assert_eq!(bed.cache.step().unwrap(), Progress::Worked, "{percent} %");
     }
+}
+
+#[test]
+fn a_checkpoint_writes_the_hot_pages_though_colder_ones_become_dirty_meanwhile() {
+    let bed = bed_with(300, 100);
+    let all: Vec<PageId> = bed.pages.iter().copied().filter(|page| page.0 % 2 == 0).collect();
+    let (before, meanwhile) = all[..128].split_at(100);
+    bed.change(before);
+    before[..40].iter().for_each(|page| drop(read(&*bed.cache, *page).unwrap()));
+    let (cache, log, late) = (bed.cache.clone(), bed.log.clone(), meanwhile.to_vec());
+    bed.trap.set(move || {
+        for page in late {
+            let taken = offer_durable(&*cache, &log, (page, log.tick()), true);
+            assert_eq!(taken, Ok(Written::Taken));
+        }
+    });
+    bed.cache.sync().unwrap();
+    assert_eq!(bed.lacking(before), [], "no old log is kept for pages that are always in use");
+    assert_eq!(bed.lacking(meanwhile), meanwhile, "the next checkpoint's work");
 }
 
 #[test]
@@ -156,7 +180,7 @@ fn every_version_is_read_back_and_the_log_is_kept_for_what_the_store_lacks() {
                 bed.write(page, version, false).unwrap();
             }
             (1 | 2, Some(version)) => {
-                let ((found, _), bytes) = read(&bed.cache, page).unwrap();
+                let ((found, _), bytes) = read(&*bed.cache, page).unwrap();
                 assert!(found == version && bytes == image(page, version), "step {step}");
             }
             _ => {
@@ -202,7 +226,7 @@ fn the_page_whose_last_use_but_one_is_oldest_goes() {
     bed.cache.sync().unwrap();
     // All but the third were used again, the first long ago.
     for page in bed.pages[..128].iter().filter(|page| **page != bed.pages[2]) {
-        read(&bed.cache, *page).unwrap();
+        read(&*bed.cache, *page).unwrap();
     }
     let misses = || bed.cache.cache_statistics().misses;
     bed.write(bed.pages[128], bed.log.tick(), true).unwrap();
@@ -210,9 +234,9 @@ fn the_page_whose_last_use_but_one_is_oldest_goes() {
     bed.pages[..128]
         .iter()
         .filter(|page| **page != bed.pages[2])
-        .for_each(|page| drop(read(&bed.cache, *page)));
+        .for_each(|page| drop(read(&*bed.cache, *page)));
     assert_eq!(misses(), before, "those stayed");
-    read(&bed.cache, bed.pages[2]).unwrap();
+    read(&*bed.cache, bed.pages[2]).unwrap();
     assert_eq!(misses(), before + 1, "this one went");
 }
 
@@ -222,7 +246,7 @@ fn threads_read_the_newest_version_of_their_pages_while_it_is_cleaned() {
     std::thread::scope(|scope| {
         for (thread, own) in bed.pages.chunks(80).enumerate() {
             let bed = &bed;
-            scope.spawn(move || work(&bed.cache, &bed.log, own, thread as u64));
+            scope.spawn(move || work(&*bed.cache, &bed.log, own, thread as u64));
         }
         scope.spawn(|| {
             for _ in 0..200 {
@@ -240,9 +264,9 @@ fn freed_pages_are_forgotten() {
     for page in &bed.pages[..10] {
         bed.write(*page, bed.log.tick(), true).unwrap();
     }
-    publish_in(&bed.cache, &[], &bed.pages[..10], &mut |record| bed.log.append(record)).unwrap();
+    publish_in(&*bed.cache, &[], &bed.pages[..10], &mut |record| bed.log.append(record)).unwrap();
     assert_eq!(bed.cache.cache_statistics().pages_valid, 0);
     for page in &bed.pages[..10] {
-        assert_eq!(read(&bed.cache, *page).unwrap_err().kind, TierErrorKind::NotAllocated);
+        assert_eq!(read(&*bed.cache, *page).unwrap_err().kind, TierErrorKind::NotAllocated);
     }
 }
