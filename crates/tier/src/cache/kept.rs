@@ -48,8 +48,8 @@ impl KeptGroups {
     }
     /// Takes back a buffer.
     pub(crate) fn give_back(&mut self, buf: AlignedBuf) {
-        // One for the group that is read while another is replaced.
-        if self.spare.len() < 2 && buf.len() == self.group_bytes {
+        // One more than are kept: for a group that is read although there is no space to keep it.
+        if self.groups.len() + self.spare.len() <= self.groups_max && buf.len() == self.group_bytes {
             self.spare.push(buf);
         }
     }
@@ -90,6 +90,22 @@ mod tests {
         assert_eq!(groups_max(128 << 20, Chances::Kept), 7);
         assert_eq!(groups_max(4 << 30, Chances::Referenced), 16);
         assert_eq!(groups_max(4 << 30, Chances::None), 0);
+    }
+
+    #[test]
+    fn buffers_to_be_used_again_are_within_the_bound() {
+        let geometry = Geometry::fit(4096, 512, 64, 128 << 20).expect("it fits");
+        let mut kept = KeptGroups::new(&geometry, Chances::Kept);
+        let most = kept.groups_max + 1;
+        let held = |kept: &KeptGroups| kept.groups.len() + kept.spare.len();
+        for serial in 1..=10 {
+            let (group, replaced) = (kept.buffer(), AlignedBuf::zeroed(geometry.group_bytes));
+            kept.keep(Serial(serial), group);
+            kept.give_back(replaced);
+            assert!(held(&kept) <= most, "{} of {most}", held(&kept));
+        }
+        assert!(kept.take(Serial(20)).is_none());
+        assert!(kept.groups.is_empty() && kept.spare.len() == most, "passed groups' buffers are spare");
     }
 
     #[test]
