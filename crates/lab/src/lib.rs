@@ -9,6 +9,7 @@
 //!   virtual time;
 //! * `tpcc`: TPC-C on emulated devices, in virtual or in real time, with the `cost` model of
 //!   processors;
+//! * `characterize`: devices of profiles measured as in Myers's thesis, chapter 3;
 //! * `sim`: whole databases under faults and power cuts, each from a seed (`crates/sim`);
 //! * `torture`: processes killed while they commit, and what survives compared with what was
 //!   acknowledged;
@@ -24,6 +25,7 @@
 
 mod bench;
 mod caches;
+mod characterize;
 mod cost;
 mod emulate;
 mod nand;
@@ -45,6 +47,8 @@ pub enum Lab {
     Bench(bench::Bench),
     /// Run TPC-C on emulated devices, in virtual or in real time
     Tpcc(Box<tpcc::Tpcc>),
+    /// Measure emulated devices as Myers's thesis does, beside its tables and figures
+    Characterize(characterize::Characterize),
     /// Run whole databases under faults and power cuts, in virtual time, each from a seed
     Sim(sim::Sim),
     /// Look for lost or half transactions
@@ -63,6 +67,7 @@ impl Lab {
         match self {
             Lab::Bench(command) => command.results(),
             Lab::Tpcc(args) => args.run.json.as_deref(),
+            Lab::Characterize(args) => args.results(),
             Lab::Sim(args) => args.json.as_deref(),
             Lab::Torture(command) => command.results(),
             Lab::Emulate(args) => args.json.as_deref(),
@@ -75,6 +80,7 @@ impl Lab {
         match self {
             Lab::Bench(command) => command.run(),
             Lab::Tpcc(args) => tpcc::run(args),
+            Lab::Characterize(args) => characterize::run(args),
             Lab::Sim(args) => sim::run(args),
             Lab::Torture(command) => torture::run(command),
             Lab::Emulate(args) => emulate::run(args),

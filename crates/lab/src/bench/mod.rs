@@ -15,7 +15,7 @@ mod made;
 mod picture;
 mod report;
 mod sampled;
-mod simulation;
+pub mod simulation;
 
 use clap::Subcommand;
 use firndb_console::Failure;

@@ -29,7 +29,7 @@ fn arguments_that_make_no_sense_end_with_status_2_and_a_sentence() {
 fn every_command_explains_itself() {
     let none = Path::new("");
     run(none, "--help").ended(0).says("lab");
-    for command in ["bench", "torture", "nand", "sim", "emulate", "tpcc"] {
+    for command in ["bench", "torture", "nand", "sim", "emulate", "tpcc", "characterize"] {
         run(none, "lab --help").ended(0).says(command);
         let help = run(none, &format!("lab {command} --help")).ended(0).says("Usage: firn lab");
         assert!(!help.out.contains("--scale"), "what is for tests is not shown");

@@ -2,6 +2,7 @@
 
 mod bench_log_measures_and_replays;
 mod emulate_mounts_and_ends_in_order;
+mod emulated_devices_are_characterized;
 mod kill_nine_loses_nothing;
 mod lab_commands_end_in_sentences;
 mod nand_replays_what_was_recorded;
