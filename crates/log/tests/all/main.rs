@@ -12,6 +12,7 @@ mod commits_share_requests;
 mod copies_survive_lost_devices;
 mod crashes_keep_what_was_flushed;
 mod damage_is_reported_not_taken_for_the_end;
+mod damage_where_chunks_meet;
 mod hiding_pays;
 mod no_bytes_make_a_scan_panic;
 mod places_that_cannot_be_read;
