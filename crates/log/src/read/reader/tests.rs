@@ -4,6 +4,9 @@
 use super::*;
 use crate::block::{self, HEADER, Owner, PAYLOAD};
 use crate::layout::{Geometry, SectionHeader};
+use crate::members::redundancy::Redundancy;
+use crate::read::audit::Audit;
+use crate::read::merge::{Cursor, Streams};
 use firndb_base::rng::Rng;
 use firndb_device::{Device, Durability, FaultPlan, Faulty, Fill, MemoryDevice};
 
@@ -185,4 +188,72 @@ fn runs_yield_what_examining_block_by_block_yields_wherever_chunks_end() {
         unknown += usize::from(expected.seen.contains("unknown: Some"));
     }
     assert!(blocks > 10_000 && long > 1000 && unknown > 30, "{blocks} {long} {unknown}");
+}
+
+/// Every byte that a cursor over these streams finds, with its epoch and LSN, and what the readers
+/// have seen. `windows`: how often more than a block was available.
+fn merged(
+    streams: Streams,
+    by_windows: bool,
+    rng: &mut Rng,
+    windows: &mut usize,
+) -> (Vec<(u64, u8)>, String) {
+    let mut cursor = Cursor::new(streams, 0, Lsn::FIRST, None);
+    // Where copies are counted, the cursor moves block by block.
+    cursor.audit = (!by_windows).then(|| Audit::new(Redundancy::default(), 0));
+    let mut found = Vec::new();
+    for (epoch, range) in table().ranges().iter().enumerate() {
+        let (mut pos, end) = (range.start, range.limit.min(Lsn(800 * PAYLOAD as u64)));
+        while pos < end {
+            cursor.seek(epoch, pos);
+            let available = cursor.available().unwrap().min(end.since(pos) as usize);
+            if available == 0 {
+                pos = block::next_base(pos.advance(1));
+                continue;
+            }
+            *windows += usize::from(available > PAYLOAD);
+            let mut bytes = vec![0; rng.between(1, available as u64) as usize];
+            assert!(cursor.read(&mut bytes).unwrap());
+            found.extend((pos.0..).zip(bytes));
+            pos = cursor.pos();
+        }
+    }
+    cursor.drain().unwrap();
+    let mut seen: Vec<String> = cursor.readers().iter().map(|reader| format!("{:?}", reader.seen)).collect();
+    let doubts = (0..800).map(|number| cursor.doubts_at(Lsn(number * PAYLOAD as u64)));
+    seen.push(format!("{:?}", doubts.collect::<Vec<_>>()));
+    (found, seen.join(" "))
+}
+
+#[test]
+fn windows_yield_what_merging_block_by_block_yields() {
+    let (mut bytes, mut windows, mut none) = (0, 0, 0);
+    for seed in 0..300 {
+        let unit = if seed % 2 == 0 { 4096 } else { 512 };
+        let mut rings: Vec<Ring> = (0..1 + seed % 4).map(|i| Ring::new(1000 * seed + i, unit)).collect();
+        rings.iter_mut().for_each(|ring| {
+            ring.fill();
+        });
+        let member = |ring: &Ring| {
+            let device: Arc<dyn Device> = ring.device.clone();
+            Arc::new(Member::read_stream(&device, ring.owner, ring.geometry).unwrap())
+        };
+        let members: Vec<Arc<Member>> = rings.iter().map(member).collect();
+        let streams = |threads| Streams {
+            members: members.clone(),
+            epochs: table(),
+            last_blocks: None,
+            threads,
+            read_ahead_bytes: 0,
+        };
+        let mut rng = Rng::new(seed);
+        let expected = merged(streams(false), false, &mut rng, &mut none);
+        for threads in [false, true] {
+            let found = merged(streams(threads), true, &mut rng, &mut windows);
+            assert_eq!(found.1, expected.1, "seed {seed}, threads: {threads}");
+            assert!(found.0 == expected.0, "seed {seed}, threads: {threads}");
+        }
+        bytes += expected.0.len();
+    }
+    assert!(bytes > 5_000_000 && windows > 5000 && none == 0, "{bytes} {windows} {none}");
 }
