@@ -80,6 +80,8 @@ struct Work {
     /// Bytes of the last piece that was read.
     bytes: Vec<u8>,
     unwritten: Option<Unwritten>,
+    /// Log before this LSN was given to the writer: it may be in the archive, acknowledged or not.
+    attempted: Lsn,
     /// When log of less than `eager_bytes` began to wait.
     waiting_since: Option<Moment>,
     /// The writer has written since it began to follow the log, and the last write succeeded.
@@ -175,6 +177,7 @@ impl Archive {
                 read: None,
                 bytes: Vec::new(),
                 unwritten: None,
+                attempted: Lsn::ZERO,
                 waiting_since: None,
                 has_written: false,
                 early_at: None,
