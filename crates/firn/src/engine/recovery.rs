@@ -280,7 +280,7 @@ impl Opening<'_> {
             redo_start: self.superblock.redo_start,
             previous_end: mark.previous_end,
             start: mark.start,
-            read: (read, self.recovery.before_transactions().time),
+            read: (read, self.recovery.reading_the_log()),
             log_bytes: self.recovery.log_bytes,
             profiled: profiled.map(|rate| rate * drives as f64),
         }

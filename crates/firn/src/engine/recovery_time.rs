@@ -4,8 +4,8 @@
 //! Log is counted as what its devices were written, framing and padding included: that is what a
 //! restart reads, several times the log's own bytes where commits are short. A checkpoint is due
 //! when what a restart would read, and what will be appended while the checkpoint runs, reach goal
-//! × rate. The rate is the first known of: what this opening's recovery took, the profile of the
-//! log's device, a few timed reads at the first checkpoint, [`RATE_ASSUMED`].
+//! × rate. The rate is the first known of: what this opening's recovery took to read the log, the
+//! profile of the log's device, a few timed reads at the first checkpoint, [`RATE_ASSUMED`].
 //!
 //! What a checkpoint costs decides the least distance. Each writes the pages that changed since the
 //! one before (a hot page once more, to the store or into a group of the cache) and makes store,
@@ -34,7 +34,7 @@ const MARKS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadRateOrigin {
-    /// What this opening's recovery took until transactions could begin.
+    /// What this opening's recovery took to read the log.
     Recovery,
     /// The profile of the log's device.
     Profile,
@@ -161,8 +161,7 @@ pub(crate) struct Opened {
     pub previous_end: Lsn,
     /// Where this epoch begins.
     pub start: Lsn,
-    /// Bytes that recovery read of the log's devices, and what it took until transactions could
-    /// begin.
+    /// Bytes that recovery read of the log's devices, and the time of what grows with them.
     pub read: (u64, Duration),
     /// Bytes of log that it delivered.
     pub log_bytes: u64,
