@@ -3,7 +3,7 @@
 use firndb::CachePolicy;
 use firndb_cache_comparators::{Comparator, Compared};
 
-/// In the figures, the best of [`super::lazy::SHARES`].
+/// In the figures, the best of the shares of dirty pages that [`super::lazy`] sweeps.
 pub const LC: Compared = Compared::Other(Comparator::LC);
 pub const TAC: Compared = Compared::Other(Comparator::Temperature);
 pub const EXADATA: Compared = Compared::Other(Comparator::ReadLru);
