@@ -1,6 +1,7 @@
 //! A device that stores its bytes in another one and takes the time that a profile says.
 
 use crate::model::Model;
+use crate::nand::{NandConfig, NandDevice, NandReport};
 use crate::pacer::Pacer;
 use crate::request::Request;
 use crate::statistics::Statistics;
@@ -20,6 +21,10 @@ use std::time::Duration;
 /// Growing, shrinking and discarding take no modelled time: experiments begin when their devices
 /// are ready.
 ///
+/// If the profile names simulated flash (`[nand]`), the device below is a [`NandDevice`] of it: a
+/// call returns when the model and the flash are both done. Growth by written zeros is a write
+/// there.
+///
 /// This wrapper has no power cuts: put it over a `CrashDevice`, which keeps what is durable apart
 /// from what is only written. A profile's volatile write cache then loses what the `CrashDevice`
 /// may lose; a cache that survives makes syncs fast, and loses nothing that was synced. `Faulty`
@@ -30,6 +35,8 @@ pub struct Emulated {
     inner: Arc<dyn Device>,
     info: DeviceInfo,
     pacer: Pacer,
+    /// The device below, if it is simulated flash.
+    flash: Option<Arc<NandDevice>>,
     /// Channels or spindles, which work side by side.
     servers: u32,
     /// Calls take no modelled time.
@@ -40,10 +47,20 @@ impl Emulated {
     /// A device of this profile over `inner`, idle now; equal seeds give equal outliers. Its
     /// logical block is the larger of the two. Fails if the profile contradicts itself.
     pub fn new(inner: Arc<dyn Device>, profile: &DeviceProfile, seed: u64) -> Result<Emulated, ProfileError> {
-        Ok(Emulated::over(inner, profile, Model::new(profile, seed)?))
+        let model = Model::new(profile, seed)?;
+        let invalid = |problem: String| ProfileError::Invalid { key: "nand".to_owned(), problem };
+        let config = NandConfig::of_profile(profile, seed).map_err(|error| invalid(error.to_string()))?;
+        let (Some(config), Some(nand)) = (config, &profile.nand) else {
+            return Ok(Emulated::over(inner, profile, model));
+        };
+        let written = (profile.capacity_bytes as f64 * nand.filled) as u64;
+        let flash = NandDevice::used(inner, config, written).map_err(|error| invalid(error.to_string()))?;
+        let flash = Arc::new(flash);
+        Ok(Emulated { flash: Some(flash.clone()), ..Emulated::over(flash, profile, model) })
     }
 
-    /// As [`Emulated::new`], with a model that was changed, by [`Model::spikes`] for example.
+    /// As [`Emulated::new`], with a model that was changed, by [`Model::spikes`] for example, and
+    /// without simulated flash.
     #[must_use]
     pub fn over(inner: Arc<dyn Device>, profile: &DeviceProfile, model: Model) -> Emulated {
         let below = inner.info();
@@ -54,7 +71,7 @@ impl Emulated {
         };
         let mechanics = profile.model.mechanics.as_ref();
         let servers = mechanics.map_or(profile.model.channels, |mechanics| mechanics.spindles);
-        Emulated { inner, info, pacer: Pacer::new(model), servers, free: AtomicBool::new(false) }
+        Emulated { inner, info, pacer: Pacer::new(model), flash: None, servers, free: AtomicBool::new(false) }
     }
 
     /// The model's counts: requests by kind, waiting, outliers.
@@ -63,10 +80,19 @@ impl Emulated {
         self.pacer.statistics()
     }
 
-    /// How long the device as a whole was occupied: the mean over its channels or spindles.
+    /// How long the device as a whole was occupied: the mean over its channels, spindles or chips.
     #[must_use]
     pub fn busy(&self) -> Duration {
-        self.statistics().busy / self.servers.max(1)
+        let model = self.statistics().busy / self.servers.max(1);
+        let chips =
+            |report: NandReport| Duration::from_nanos(report.flash.work_ns / u64::from(report.chips.max(1)));
+        self.flash().map_or(model, |report| model.max(chips(report)))
+    }
+
+    /// What the simulated flash did while calls took time, and its wear; if the profile names any.
+    #[must_use]
+    pub fn flash(&self) -> Option<NandReport> {
+        self.flash.as_ref().map(|flash| flash.report())
     }
 
     /// The device does nothing from `from` to `to`, both counted from now. Calls in flight end as
@@ -82,7 +108,12 @@ impl Emulated {
 
     /// Whether calls that begin from now on take no modelled time and leave no trace in the model:
     /// for the preparation of what is to be measured. A call in flight keeps its completion.
+    /// Simulated flash keeps what such calls write, and its wear; what it counts begins anew when
+    /// calls take time again.
     pub fn run_free(&self, free: bool) {
+        if let Some(flash) = &self.flash {
+            flash.run_free(free);
+        }
         self.free.store(free, Ordering::Release);
     }
 

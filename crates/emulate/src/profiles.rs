@@ -20,6 +20,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("myers-a", include_str!("../profiles/myers-a.toml")),
     ("myers-b", include_str!("../profiles/myers-b.toml")),
     ("myers-disk", include_str!("../profiles/myers-disk.toml")),
+    ("myers-nand", include_str!("../profiles/myers-nand.toml")),
     ("nvme", include_str!("../profiles/nvme.toml")),
     ("sata-ssd", include_str!("../profiles/sata-ssd.toml")),
     ("microsd", include_str!("../profiles/microsd.toml")),

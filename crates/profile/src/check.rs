@@ -3,6 +3,7 @@
 
 use crate::error::ProfileError;
 use crate::model::{Mechanics, ModelSection, Outliers};
+use crate::nand::NandSection;
 use crate::profile::{DeviceProfile, VERSION};
 use crate::table::ServiceTable;
 
@@ -82,6 +83,9 @@ impl DeviceProfile {
             || format!("{} is not between one logical block and 2^60", self.capacity_bytes),
         )?;
         self.model.check()?;
+        if let Some(nand) = &self.nand {
+            nand.check(self.capacity_bytes)?;
+        }
         for input in &self.inputs {
             let stated = !input.result.trim().is_empty() && !input.why.trim().is_empty();
             expect(stated, "input", || "result or why is empty".into())?;
@@ -342,5 +346,32 @@ impl Mechanics {
         let full = self.seek_full_ms - self.seek_track_ms;
         let root = (average - full / 3.0) / (8.0 / 15.0 - 1.0 / 3.0);
         (root, full - root)
+    }
+}
+
+/// Pages of flash that the simulation can hold, in memory (about 20 bytes each).
+const MOST_PAGES: u64 = 1 << 27;
+
+impl NandSection {
+    /// Checks the flash of a device of `capacity_bytes`.
+    fn check(&self, capacity_bytes: u64) -> Checked {
+        let pages = u64::from(self.page_bytes);
+        let sound = self.page_bytes.is_power_of_two() && (512..=65_536).contains(&self.page_bytes);
+        expect(sound, "nand.page_bytes", || format!("{pages} is not a power of two from 512 to 65536"))?;
+        count("nand.pages_per_block", self.pages_per_block)?;
+        count("nand.chips", self.chips)?;
+        count("nand.chips_per_channel", self.chips_per_channel)?;
+        not_negative("nand.read_us", self.read_us)?;
+        positive("nand.program_us", self.program_us)?;
+        not_negative("nand.erase_us", self.erase_us)?;
+        not_negative("nand.transfer_us", self.transfer_us)?;
+        expect(self.erase_limit > 0, "nand.erase_limit", || "is 0".into())?;
+        expect(self.wear_spread != Some(0), "nand.wear_spread", || "is 0".into())?;
+        number("nand.over_provisioning", self.over_provisioning, true, 100.0)?;
+        number("nand.filled", self.filled, true, 1.0)?;
+        let flash = capacity_bytes as f64 / pages as f64 * (1.0 + self.over_provisioning);
+        expect(flash <= MOST_PAGES as f64 / 2.0, "nand", || {
+            format!("has about {flash:.0} pages; the simulation holds {}", MOST_PAGES / 2)
+        })
     }
 }

@@ -4,11 +4,11 @@
 //! profiles, the emulator builds devices from them, and the engine takes its settings for a device
 //! (log width, batches, thresholds) from them.
 //!
-//! A profile holds four kinds of facts apart: `[model]`, what the emulator needs; `[[figure]]`,
-//! published or measured figures that the emulation is compared with; `[[measured]]`, raw rows of a
-//! measurement; `[choices]`, what the engine concludes. An uncertain parameter is not hidden in one
-//! number: a `[[model.band]]` names it and its range, and [`DeviceProfile::variants`] gives the
-//! ends for a sweep.
+//! A profile holds four kinds of facts apart: `[model]` and `[nand]`, what the emulator needs;
+//! `[[figure]]`, published or measured figures that the emulation is compared with; `[[measured]]`,
+//! raw rows of a measurement; `[choices]`, what the engine concludes. An uncertain parameter is not
+//! hidden in one number: a `[[model.band]]` names it and its range, and [`DeviceProfile::variants`]
+//! gives the ends for a sweep.
 //!
 //! Invariants: a profile that was read, or that [`DeviceProfile::check`] accepted, has positive
 //! finite times, tables in order of size, shares between 0 and 1; the emulator relies on it. Units
@@ -25,6 +25,7 @@ mod choices;
 mod error;
 mod figure;
 mod model;
+mod nand;
 mod profile;
 mod table;
 
@@ -33,5 +34,6 @@ pub use choices::{Choice, Choices};
 pub use error::ProfileError;
 pub use figure::{Figure, Input, MeasuredRow, Op, Pattern, Unit};
 pub use model::{Area, Blocks, Mechanics, ModelSection, Outliers, Reordering, WriteCache};
+pub use nand::{NandSection, TranslationLayer, Victim};
 pub use profile::{DeviceProfile, Origin, VERSION};
 pub use table::ServiceTable;

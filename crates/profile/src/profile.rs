@@ -4,6 +4,7 @@ use crate::choices::Choices;
 use crate::error::ProfileError;
 use crate::figure::{Figure, Input, MeasuredRow};
 use crate::model::ModelSection;
+use crate::nand::NandSection;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -45,6 +46,9 @@ pub struct DeviceProfile {
     pub logical_block: u32,
     /// The model that the emulator uses.
     pub model: ModelSection,
+    /// The flash behind the model's interface, if it is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nand: Option<NandSection>,
     /// Published results that the model was computed from, so that it cannot confirm them.
     #[serde(default, rename = "input", skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Input>,

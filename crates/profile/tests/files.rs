@@ -21,6 +21,7 @@ fn flash() -> DeviceProfile {
         notes: vec!["none of it is true".into()],
         capacity_bytes: 1 << 30,
         logical_block: 512,
+        nand: None,
         model: ModelSection {
             channels: 4,
             read_sequential: table(10.0),
@@ -115,6 +116,7 @@ fn disk() -> DeviceProfile {
     DeviceProfile {
         name: "some-disk".into(),
         model: ModelSection { mechanics: Some(mechanics), ..ModelSection::default() },
+        nand: None,
         inputs: Vec::new(),
         figures: Vec::new(),
         measured: Vec::new(),

@@ -18,32 +18,67 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct NandDevice {
     inner: Arc<dyn Device>,
-    nand: Mutex<Nand>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    nand: Nand,
     /// The beginning of the simulated flash's time.
     began: Moment,
+    /// While calls take no time: the counts when that began.
+    free: Option<NandReport>,
 }
 
 impl NandDevice {
     /// A device over `inner`; what `inner` holds already is written to the flash before time
     /// begins.
     pub fn new(inner: Arc<dyn Device>, config: NandConfig) -> Result<NandDevice, DeviceError> {
+        NandDevice::used(inner, config, 0)
+    }
+
+    /// As [`NandDevice::new`], with at least the first `written` bytes of the flash written.
+    pub fn used(inner: Arc<dyn Device>, config: NandConfig, written: u64) -> Result<NandDevice, DeviceError> {
         let fail = |error: NandError| error_of(inner.info(), &error);
         let mut nand = Nand::new(config).map_err(fail)?;
-        nand.fill(inner.len()).map_err(fail)?;
-        Ok(NandDevice { nand: Mutex::new(nand), began: clock::now(), inner })
+        nand.fill(inner.len().max(written)).map_err(fail)?;
+        let state = State { nand, began: clock::now(), free: None };
+        Ok(NandDevice { state: Mutex::new(state), inner })
     }
 
-    /// The flash's counts and wear so far.
+    /// The flash's counts and wear so far; while calls take no time, those of the time before.
     #[must_use]
     pub fn report(&self) -> NandReport {
-        self.nand.lock().report()
+        let state = self.state.lock();
+        state.free.clone().unwrap_or_else(|| state.nand.report())
     }
 
-    /// Calls `ask` with the flash and the present moment.
-    fn ask<T>(&self, ask: impl FnOnce(&mut Nand, u64) -> Result<T, NandError>) -> Result<T, DeviceError> {
-        let mut nand = self.nand.lock();
-        let now_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        ask(&mut nand, now_ns).map_err(|error| error_of(self.inner.info(), &error))
+    /// Whether calls that begin from now on take no time. They change the flash and its wear
+    /// nevertheless; when calls take time again, the chips are idle and counting begins anew.
+    pub fn run_free(&self, free: bool) {
+        let mut state = self.state.lock();
+        if free == state.free.is_some() {
+            return;
+        }
+        state.free = free.then(|| state.nand.report());
+        if !free {
+            state.nand.begin_counting();
+            state.began = clock::now();
+        }
+    }
+
+    /// Submits a request to the flash, at the present moment; `ask` returns when it completes, in
+    /// nanoseconds of the flash's time. Returns the moment to wait for.
+    fn timed(
+        &self,
+        ask: impl FnOnce(&mut Nand, u64) -> Result<u64, NandError>,
+    ) -> Result<Option<Moment>, DeviceError> {
+        let mut state = self.state.lock();
+        let now_ns = u64::try_from(state.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let done_ns = ask(&mut state.nand, now_ns).map_err(|error| error_of(self.inner.info(), &error))?;
+        // A moment beyond the clock's range is not waited for.
+        let done = state.began.after(Duration::from_nanos(done_ns));
+        Ok(done.filter(|_| state.free.is_none()))
     }
 
     /// Refuses what is beyond the end of the device as it is now: the flash may be larger.
@@ -57,24 +92,30 @@ impl NandDevice {
         }
     }
 
-    /// Sleeps until the flash is done; returns at once if that moment is beyond the clock's range.
-    fn sleep_until(&self, done_ns: u64) {
-        if let Some(done) = self.began.after(Duration::from_nanos(done_ns)) {
-            pacer::wait_until(done);
-        }
+    /// Discards, which takes no time.
+    fn forget(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let forgotten = self.state.lock().nand.discard(offset, len);
+        forgotten.map_err(|error| error_of(self.inner.info(), &error))
     }
 
     /// Submits a transfer to the flash; returns the moment of its completion.
-    fn charge(&self, io: &Io<'_>) -> Result<u64, DeviceError> {
+    fn charge(&self, io: &Io<'_>) -> Result<Option<Moment>, DeviceError> {
         let len = match &io.op {
             IoOp::Read(buf) => buf.len() as u64,
             IoOp::Write(data, _) => data.len() as u64,
         };
         self.check_end(io.offset, len)?;
-        self.ask(|nand, now_ns| match &io.op {
+        self.timed(|nand, now_ns| match &io.op {
             IoOp::Read(_) => nand.read(io.offset, len, now_ns),
             IoOp::Write(..) => nand.write(io.offset, len, now_ns),
         })
+    }
+}
+
+/// Sleeps until the flash is done.
+fn wait(done: Option<Moment>) {
+    if let Some(done) = done {
+        pacer::wait_until(done);
     }
 }
 
@@ -99,18 +140,18 @@ impl Device for NandDevice {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         self.check_end(offset, len)?;
-        let done_ns = self.ask(|nand, now_ns| nand.read(offset, len, now_ns))?;
+        let done = self.timed(|nand, now_ns| nand.read(offset, len, now_ns))?;
         self.inner.read(offset, buf)?;
-        self.sleep_until(done_ns);
+        wait(done);
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         let len = data.len() as u64;
         self.check_end(offset, len)?;
-        let done_ns = self.ask(|nand, now_ns| nand.write(offset, len, now_ns))?;
+        let done = self.timed(|nand, now_ns| nand.write(offset, len, now_ns))?;
         self.inner.write(offset, data, durability)?;
-        self.sleep_until(done_ns);
+        wait(done);
         Ok(())
     }
 
@@ -119,7 +160,8 @@ impl Device for NandDevice {
     }
 
     fn submit(&self, batch: &mut [Io<'_>]) {
-        let charged: Vec<Result<u64, DeviceError>> = batch.iter().map(|io| self.charge(io)).collect();
+        let charged: Vec<Result<Option<Moment>, DeviceError>> =
+            batch.iter().map(|io| self.charge(io)).collect();
         if charged.iter().all(Result::is_ok) {
             self.inner.submit(batch);
         } else {
@@ -131,11 +173,11 @@ impl Device for NandDevice {
                 }
             }
         }
-        self.sleep_until(charged.into_iter().flatten().max().unwrap_or(0));
+        wait(charged.into_iter().flatten().max().flatten());
     }
 
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
-        let capacity = self.nand.lock().len();
+        let capacity = self.state.lock().nand.len();
         if len > capacity {
             return Err(DeviceError::new(
                 DeviceErrorKind::NoSpace,
@@ -151,8 +193,7 @@ impl Device for NandDevice {
         if fill != Fill::Written || added == 0 {
             return Ok(());
         }
-        let done_ns = self.ask(|nand, now_ns| nand.write(before, added, now_ns))?;
-        self.sleep_until(done_ns);
+        wait(self.timed(|nand, now_ns| nand.write(before, added, now_ns))?);
         Ok(())
     }
 
@@ -160,12 +201,12 @@ impl Device for NandDevice {
         let before = self.inner.len();
         self.inner.shrink(len)?;
         let now = self.inner.len();
-        self.ask(|nand, _| nand.discard(now, before.saturating_sub(now)))
+        self.forget(now, before.saturating_sub(now))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.inner.discard(offset, len)?;
         self.check_end(offset, len)?;
-        self.ask(|nand, _| nand.discard(offset, len))
+        self.forget(offset, len)
     }
 }

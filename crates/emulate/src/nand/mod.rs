@@ -24,6 +24,7 @@ mod ftl;
 mod geometry;
 mod mapping;
 mod naive;
+mod of_profile;
 mod page;
 pub mod replay;
 mod report;

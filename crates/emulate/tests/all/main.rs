@@ -11,3 +11,4 @@ mod nand_devices_keep_time_and_data;
 mod nand_translation_layers_keep_every_page;
 mod nand_wear_levelling_narrows_the_spread;
 mod papers;
+mod profiles_name_flash;

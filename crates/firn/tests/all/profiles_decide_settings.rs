@@ -15,6 +15,7 @@ fn profile(width: u32, threshold: f64) -> DeviceProfile {
         notes: Vec::new(),
         capacity_bytes: 1 << 30,
         logical_block: 512,
+        nand: None,
         model: ModelSection {
             read_sequential: table(),
             read_random: table(),

@@ -2,7 +2,7 @@
 
 mod cost;
 mod replay;
-mod report;
+pub mod report;
 
 use clap::{Args, Subcommand, ValueEnum};
 use firndb_console::{Failure, size};

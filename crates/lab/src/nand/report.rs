@@ -69,6 +69,23 @@ pub fn text(replayed: &Replayed) -> String {
     text
 }
 
+/// What the flash below a run did, in a sentence.
+pub fn sentence(device: &str, report: &NandReport) -> String {
+    let wear = &report.wear;
+    let amplification = report.write_amplification().map_or("-".to_owned(), |it| format!("{it:.3}"));
+    format!(
+        "Flash of {device}: write amplification {amplification}, {} erases while measured; a block's erases in all: least \
+         {}, median {}, most {} of {}; {:.3} % of its life left; chips {:.1} % busy.",
+        report.flash.erases,
+        wear.min,
+        wear.median,
+        wear.max,
+        wear.limit,
+        wear.life_left() * 100.0,
+        report.busy() * 100.0
+    )
+}
+
 /// The results as JSON.
 pub fn json(args: &Args, replayed: &Replayed) -> Value {
     let (nand, latency) = (replayed.replay.nand(), replayed.replay.latency());
@@ -100,7 +117,8 @@ pub fn json(args: &Args, replayed: &Replayed) -> Value {
     all
 }
 
-fn counts(report: &NandReport) -> Value {
+/// What the flash did, as JSON.
+pub fn counts(report: &NandReport) -> Value {
     let (host, flash, translation, wear) = (&report.host, &report.flash, &report.translation, &report.wear);
     json!({
         "host": {"writes": host.writes, "write_bytes": host.write_bytes, "reads": host.reads,

@@ -2,11 +2,13 @@
 
 use super::{Tpcc, advice};
 use crate::cost::cpu::Cpu;
+use crate::nand::report::{counts, sentence};
 use firndb::{Database, MemoryCosts, MemoryUse};
 use firndb_base::clock::{self, Moment};
 use firndb_base::sim;
 use firndb_console::Failure;
 use firndb_device::{Device, DeviceError, DeviceErrorKind};
+use firndb_emulate::nand::NandReport;
 use firndb_emulate::{Emulated, profiles};
 use firndb_profile::{DeviceProfile, VariantName};
 use firndb_tpcc::{Machine, report};
@@ -112,6 +114,13 @@ impl EmulatedMachine {
         busy / timed.as_secs_f64().max(1e-9)
     }
 
+    /// What the flash of those devices whose profiles name some did while they took time.
+    fn flash(&self) -> Vec<(String, NandReport)> {
+        let devices = self.devices().clone();
+        let reports = devices.iter().filter_map(|it| Some((it.info().name.clone(), it.flash()?)));
+        reports.collect()
+    }
+
     /// What reads cost here, if a byte of DRAM costs as much as `dram_price` of flash.
     fn memory_costs(&self, db: &Database, dram_price: f64) -> MemoryCosts {
         let page_size = db.statistics().page_size;
@@ -211,11 +220,13 @@ impl Machine for EmulatedMachine {
     }
 
     fn simulation(&self, real_seconds: f64) -> Option<Value> {
+        let of = |(name, report): (String, NandReport)| (name, counts(&report));
         sim::is_active().then(|| {
+            let flash: serde_json::Map<String, Value> = self.flash().into_iter().map(of).collect();
             let virtual_seconds =
                 clock::now().since(Moment::ZERO).as_secs_f64();
             json!({
-                "device_busy": self.device_busy(), "virtual_seconds": virtual_seconds, "real_seconds": real_seconds, "steps": sim::steps(),
+                "device_busy": self.device_busy(), "flash": flash, "virtual_seconds": virtual_seconds, "real_seconds": real_seconds, "steps": sim::steps(),
                 "trace_hash": format!("{:016x}", sim::trace_hash()),
             })
         })
@@ -223,7 +234,9 @@ impl Machine for EmulatedMachine {
 
     fn paragraphs(&self, db: &Database, memory: &MemoryUse) -> Vec<String> {
         let advice = self.dram_price.map(|price| advice::of(memory, &self.memory_costs(db, price)));
-        std::iter::once(self.sentences()).chain(advice).collect()
+        let flash = self.flash();
+        let flash = flash.iter().map(|(name, report)| sentence(name, report));
+        std::iter::once(self.sentences()).chain(flash).chain(advice).collect()
     }
 }
 

@@ -42,6 +42,44 @@ fn a_seed_gives_the_same_report_in_every_process_and_another_seed_another() {
     assert!(first.0.contains("every row is whole"), "{}", first.0);
 }
 
+/// The same run on flash that is nearly full and on flash with as much again: garbage collection
+/// costs writes, erases and throughput.
+#[test]
+fn a_run_on_simulated_flash_reports_write_amplification_and_erases() {
+    let dir = tempfile::tempdir().unwrap();
+    let shipped = run(dir.path(), "profiles myers-nand --toml").ended(0).out;
+    let on = |over_provisioning: &str| {
+        let profile = dir.path().join(format!("nand-{over_provisioning}.toml"));
+        let text = shipped.replace("capacity_bytes = 1073741824", "capacity_bytes = 25165824");
+        let text =
+            text.replace("over_provisioning = 0.07", &format!("over_provisioning = {over_provisioning}"));
+        std::fs::write(&profile, text).unwrap();
+        let json = dir.path().join(over_provisioning);
+        let command = format!(
+            "lab tpcc --sim --scale tiny --warehouses 2 --clients 4 --seconds 3 --warmup 1 --buffer 1M --profile-data {} \
+             --json {}",
+            profile.display(),
+            json.display()
+        );
+        (figures(&run(dir.path(), &command).ended(0)), results(&json))
+    };
+    let ((text, full), (_, spare)) = (on("0.07"), on("1.0"));
+    assert!(text.contains("Flash of store as myers-nand: write amplification"), "{text}");
+    let of = |result: &Value, value: &str| {
+        let flash = &result["simulation"]["flash"]["store as myers-nand"];
+        flash.pointer(value).and_then(Value::as_f64).unwrap_or_else(|| panic!("{value} in {result}"))
+    };
+    assert!(of(&full, "/write_amplification") > 1.2 * of(&spare, "/write_amplification"), "{full}");
+    assert!(of(&spare, "/write_amplification") >= 1.0);
+    let erases = |result| of(result, "/flash/erases") / of(result, "/host/write_bytes");
+    assert!(erases(&full) > 1.2 * erases(&spare), "{full}");
+    assert!(of(&full, "/wear/total") >= of(&full, "/flash/erases"));
+    // The flash counts the warm-up, too.
+    let written = full["io"]["store"]["write_bytes"].as_f64().unwrap();
+    assert!(written > 0.0 && of(&full, "/host/write_bytes") >= written, "{full}");
+    assert!(full["commits"].as_u64() < spare["commits"].as_u64(), "what is copied and erased costs time");
+}
+
 #[test]
 fn results_carry_what_decides_the_figures() {
     let dir = tempfile::tempdir().unwrap();
