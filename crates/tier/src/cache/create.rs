@@ -157,6 +157,7 @@ impl FlashCache {
             }),
             open: ranks::OPEN.rwlock(OpenGroup::new(&geometry, rear)),
             rear: AtomicU64::new(rear.0),
+            front: AtomicU64::new(front.0),
             pending: ranks::PENDING.mutex(Pending::default()),
             recent: ranks::RECENT.mutex(versions),
             freed_in_redo: Mutex::default(),

@@ -13,6 +13,7 @@ use super::word::Word;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::statistics::add;
 use crate::page_tier::PageWrite;
+use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 
@@ -67,6 +68,7 @@ impl FlashCache {
             self.forget_lacking(image.slot);
         }
         ring.front = ring.front.next();
+        self.front.store(ring.front.0, Relaxed);
         self.check_replaced(ring);
         Ok(())
     }

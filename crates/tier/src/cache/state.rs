@@ -41,6 +41,8 @@ pub struct FlashCache {
     pub(super) open: RwLock<OpenGroup>,
     /// Serial of the group being filled, for readers; changes under `open`.
     pub(super) rear: AtomicU64,
+    /// Serial of the front, for statistics; changes under `ring`.
+    pub(super) front: AtomicU64,
     pub(super) pending: Mutex<Pending>,
     /// Versions known without a read, during recovery.
     pub(super) recent: Mutex<Versions>,

@@ -298,9 +298,10 @@ impl FlashCache {
         }
     }
 
-    /// Slots of the groups that are written and still needed.
+    /// Slots of the groups that are written and still needed. Does not wait for `ring`, which is
+    /// held during I/O: of a group that is written or replaced meanwhile, either may be counted.
     pub(crate) fn directory_used(&self) -> u64 {
-        let ring = self.ring.lock();
-        (ring.rear.0 - ring.front.0) * self.geometry.group_pages as u64
+        let (rear, front) = (self.rear().0, self.front.load(Relaxed));
+        rear.saturating_sub(front) * self.geometry.group_pages as u64
     }
 }
