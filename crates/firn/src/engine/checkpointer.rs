@@ -85,9 +85,10 @@ impl Checkpointer {
             || self.time.is_due(log.written())
     }
 
-    /// Requests a checkpoint if one is due.
+    /// Requests a checkpoint if one is due. While one runs, it is due still: whether another is due
+    /// is decided once that one has ended, successfully or not.
     pub fn consider(&self, log: &Log) {
-        if self.is_due(log) {
+        if !self.running.is_locked() && self.is_due(log) {
             self.request();
         }
     }
@@ -189,8 +190,31 @@ impl Checkpointer {
 mod tests {
     use super::*;
     use crate::engine::recovery_time::Opened;
+    use crate::engine::testing::{memory_devices, small};
     use firndb_base::sim::{self, SimOptions};
     use firndb_base::sync::{Arc, thread};
+
+    /// Cause: the log that makes a checkpoint due does so until the checkpoint has ended, and
+    /// clients requested another meanwhile. Effect: each automatic checkpoint was followed by a
+    /// second one at once, and background recovery waited for both.
+    #[test]
+    fn what_made_the_running_checkpoint_due_requests_no_other() {
+        let db = small(1).create_on(memory_devices(1)).expect("created");
+        let log = &db.engine().log;
+        let time = RecoveryTime::new(Duration::MAX, &Opened::default());
+        let checkpointer = Checkpointer::new(1, time, Lsn(0));
+        let requested = || std::mem::take(&mut checkpointer.state.lock().requested);
+        checkpointer.consider(log);
+        assert!(requested(), "it is due");
+        let running = checkpointer.running.lock();
+        checkpointer.consider(log);
+        assert!(!requested(), "the running one is what was due");
+        checkpointer.want();
+        assert!(requested(), "a request that asks for a new one stays");
+        drop(running);
+        checkpointer.consider(log);
+        assert!(requested(), "it ended without effect, and one is due still");
+    }
 
     #[test]
     fn those_who_wait_for_a_checkpoint_do_not_wake_each_other() {
