@@ -1,4 +1,4 @@
-//! A page tier in memory, for tests of the layers above; [`small_store`], for tests of caches.
+//! A page tier in memory, for tests of the layers above; `small_store`, for tests of caches.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod small_store;
