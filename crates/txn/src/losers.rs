@@ -91,6 +91,13 @@ impl Standing {
         }
     }
 
+    /// Whether `error`, of an attempt at one that stands so, changes how it stands. Clients that
+    /// want its rows try at any time: reads that failed are counted once an interval only.
+    fn counts(&self, error: &TxnError) -> bool {
+        let early = matches!(self, Standing::Unreadable { .. }) && !self.is_due();
+        error.concerns_a_page() && !(early && error.kind == TxnErrorKind::Unreadable)
+    }
+
     /// Whether it was put off and is to be tried again now.
     fn is_due(&self) -> bool {
         match self {
@@ -296,7 +303,7 @@ impl TxnManager {
             }
             let outcome = self.roll_back_patiently(&state, &mut HeldLocks::default(), limit);
             let standing = match &outcome {
-                Err(error) if error.concerns_a_page() => standing.after(error),
+                Err(error) if standing.counts(error) => standing.after(error),
                 // The caller asks again when there is space.
                 _ => standing,
             };
@@ -367,6 +374,18 @@ impl TxnManager {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_that_fail_before_the_next_attempt_is_due_are_not_counted() {
+        let error = |kind| TxnError::new(kind, "of a test");
+        let (unreadable, damaged) = (error(TxnErrorKind::Unreadable), error(TxnErrorKind::Damaged));
+        let put_off = Standing::Found.after(&unreadable);
+        assert!(Standing::Found.counts(&unreadable), "the first one is");
+        assert!(!put_off.is_due() && !put_off.counts(&unreadable), "an attempt of a client");
+        assert!(put_off.counts(&damaged), "damage ends the attempts at any time");
+        let due = Standing::Unreadable { attempts: 0, due: clock::now().after(Duration::ZERO) };
+        assert!(due.counts(&unreadable), "the attempt that was due");
+    }
 
     #[test]
     fn reads_that_fail_are_tried_again_for_a_minute_and_damage_never() {
