@@ -1,9 +1,10 @@
 //! The whole plan on a device with known properties, in virtual time: the measurements match them.
 
+use crate::recognition;
 use firndb_base::clock;
 use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::{Arc, Mutex};
-use firndb_characterize::{Effort, Head, Measurements, Op, Pattern, Plan, Purpose, Stop, Target, measure};
+use firndb_characterize::{Effort, Measurements, Op, Pattern, Plan, Purpose, Target};
 use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, MemoryDevice};
 use firndb_profile::DeviceProfile;
 use std::time::Duration;
@@ -99,23 +100,11 @@ fn characterized(seed: u64) -> (Measurements, DeviceProfile) {
         let built = Built { memory: MemoryDevice::new("built"), state: Mutex::new(State::default()) };
         let target = Target::given(Arc::new(Clocked(built, clock::now())));
         let mut plan = Plan::new(Effort::Quick);
-        plan.deadline = Duration::from_secs(300);
         // A device this slow needs longer rounds for rare events.
         for cell in &mut plan.cells {
             cell.budget *= 5;
         }
-        let never: Stop = Arc::new(|| false);
-        let measured = measure(&target, &plan, &mut |_| {}, &never).unwrap();
-        let head = Head {
-            name: "built".to_owned(),
-            title: "built".to_owned(),
-            source: "a test".to_owned(),
-            notes: Vec::new(),
-            capacity_bytes: AREA,
-            logical_block: 512,
-        };
-        let profile = firndb_characterize::profile(&measured, head).unwrap();
-        (measured, profile)
+        recognition::characterized(&target, plan, AREA)
     };
     let outcome = sim::run(SimOptions::seeded(seed), body).unwrap_or_else(|failure| panic!("{failure:?}"));
     outcome.value

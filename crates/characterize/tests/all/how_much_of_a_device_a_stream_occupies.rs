@@ -1,13 +1,13 @@
 //! Emulated drives whose streams occupy a known share of the chips, characterized in virtual time:
 //! the profile has that share.
 
+use crate::recognition::characterized;
 use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::Arc;
-use firndb_characterize::{Effort, Head, Plan, Purpose, Stop, Target, measure};
+use firndb_characterize::{Effort, Plan, Purpose, Target};
 use firndb_device::{Device, Fill, MemoryDevice};
 use firndb_emulate::{Emulated, profiles};
 use firndb_profile::{DeviceProfile, Parameter};
-use std::time::Duration;
 
 const AREA: u64 = 64 << 20;
 
@@ -19,20 +19,9 @@ fn recognised(built: DeviceProfile) -> DeviceProfile {
         let device = Emulated::new(Arc::new(memory), &built, 3).unwrap();
         let target = Target::given(Arc::new(device));
         let mut plan = Plan::new(Effort::Quick);
-        plan.deadline = Duration::from_secs(300);
         plan.cells
             .retain(|cell| matches!(cell.purpose, Purpose::BySize | Purpose::ByDepth | Purpose::Beside));
-        let never: Stop = Arc::new(|| false);
-        let measured = measure(&target, &plan, &mut |_| {}, &never).unwrap();
-        let head = Head {
-            name: "built".to_owned(),
-            title: "built".to_owned(),
-            source: "a test".to_owned(),
-            notes: Vec::new(),
-            capacity_bytes: AREA,
-            logical_block: 512,
-        };
-        firndb_characterize::profile(&measured, head).unwrap()
+        characterized(&target, plan, AREA).1
     };
     let outcome = sim::run(SimOptions::measuring(1, 64), body);
     outcome.unwrap_or_else(|failure| panic!("{failure:?}")).value
