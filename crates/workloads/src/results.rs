@@ -5,16 +5,16 @@ use crate::latency::Latency;
 use crate::report::{RetryCounts, RunReport};
 use crate::tpcc::{Condition, Scale};
 use crate::wall;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// The conditions of a result; the head of every file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Conditions {
     /// `firn-tpcc/1` or `firn-bench/1`.
-    pub schema: &'static str,
+    pub schema: String,
     /// Commit of the source; `unknown` outside a checkout.
     pub commit: String,
     /// The whole effective configuration.
@@ -37,9 +37,9 @@ impl Conditions {
     /// Conditions of a run in real time on real devices that starts now; `seconds` is filled in
     /// after it.
     #[must_use]
-    pub fn now(schema: &'static str, commit: impl Into<String>, config: Value, seed: u64) -> Conditions {
+    pub fn now(schema: &str, commit: impl Into<String>, config: Value, seed: u64) -> Conditions {
         Conditions {
-            schema,
+            schema: schema.to_owned(),
             commit: commit.into(),
             config_hash: config_hash(&config),
             config,

@@ -7,7 +7,7 @@
 
 use super::figure::Figure;
 use firndb_console::Failure;
-use firndb_workloads::results::{Conditions, config_hash};
+use firndb_workloads::results::Conditions;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -27,20 +27,13 @@ pub struct Key {
     pub seed: u64,
 }
 
-/// The head of the file; [`Conditions`] as they are read back.
+/// The head of the file. The conditions' seconds are the real time that measuring took, all runs
+/// into this file together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Head {
-    pub schema: String,
+    #[serde(flatten)]
+    pub conditions: Conditions,
     pub bench: String,
-    pub commit: String,
-    pub config: Value,
-    pub config_hash: String,
-    pub device_profile: Option<String>,
-    pub simulated: bool,
-    pub seed: u64,
-    pub started_at: String,
-    /// Real time that measuring took, all runs into this file together.
-    pub seconds: f64,
 }
 
 /// The file as it is read.
@@ -61,24 +54,13 @@ pub struct Kept {
     /// Raw measurements in real time.
     others: Vec<Value>,
     figures: Vec<Figure>,
-    /// When this run began, and what `head.seconds` was then.
+    /// When this run began, and the seconds of the file's head then.
     began: (Instant, f64),
 }
 
 impl Head {
     pub fn new(bench: &str, conditions: Conditions) -> Head {
-        Head {
-            schema: conditions.schema.to_owned(),
-            bench: bench.to_owned(),
-            commit: conditions.commit,
-            config_hash: config_hash(&conditions.config),
-            config: conditions.config,
-            device_profile: conditions.device_profile,
-            simulated: conditions.simulated,
-            seed: conditions.seed,
-            started_at: conditions.started_at,
-            seconds: conditions.seconds,
-        }
+        Head { conditions, bench: bench.to_owned() }
     }
 
     /// An error if results under this head may not stand beside those of `other`.
@@ -90,17 +72,18 @@ impl Head {
         if self.bench != other.bench {
             return refused(format!("it holds results of the bench {:?}, not {:?}", other.bench, self.bench));
         }
-        if self.commit != other.commit {
+        let (ours, theirs) = (&self.conditions, &other.conditions);
+        if ours.commit != theirs.commit {
             return refused(format!(
                 "it holds results of commit {}, and this program is of commit {}: results of two commits are not mixed",
-                other.commit, self.commit
+                theirs.commit, ours.commit
             ));
         }
-        if (&self.config, self.seed) != (&other.config, other.seed) {
+        if (&ours.config, ours.seed) != (&theirs.config, theirs.seed) {
             return refused(format!(
                 "it holds results of {} and seed {}, not of {} and seed {}: results of different arguments are not \
                  mixed",
-                other.config, other.seed, self.config, self.seed
+                theirs.config, theirs.seed, ours.config, ours.seed
             ));
         }
         Ok(())
@@ -145,7 +128,7 @@ impl Kept {
                 serde_json::from_value(Value::Object(row.clone())).map_err(|error| failed(path, &error))?;
             kept.found.insert(key, row);
         }
-        kept.began.1 = contents.head.seconds;
+        kept.began.1 = contents.head.conditions.seconds;
         (kept.head, kept.figures) = (contents.head, contents.figures);
         Ok(kept)
     }
@@ -186,7 +169,7 @@ impl Kept {
     }
 
     fn write(&mut self) -> Result<(), Failure> {
-        self.head.seconds = self.began.1 + self.began.0.elapsed().as_secs_f64();
+        self.head.conditions.seconds = self.began.1 + self.began.0.elapsed().as_secs_f64();
         let Some(path) = &self.path else { return Ok(()) };
         let text = self.text().map_err(|error| failed(path, &error))?;
         if !self.is_regular() {
@@ -282,7 +265,8 @@ mod tests {
         let refused = |resume, head| Kept::open(Some(&path), resume, head).err().unwrap().to_string();
         assert!(refused(false, head("a")).contains("--resume"));
         assert!(refused(true, head("b")).contains("two commits are not mixed"));
-        let other = Head { config: json!({"quick": false}), ..head("a") };
+        let mut other = head("a");
+        other.conditions.config = json!({"quick": false});
         assert!(refused(true, other).contains("different arguments are not mixed"));
         assert!(refused(true, Head { bench: "cache".into(), ..head("a") }).contains("the bench"));
         std::fs::write(&path, "{").unwrap();

@@ -47,8 +47,9 @@ pub fn run(args: &Report) -> Result<(), Failure> {
 
 /// The page: what the results are of, then the targets, then each figure.
 fn page(head: &Head, figures: &[Figure], file: &Path, link: &dyn Fn(&Panel) -> Option<PathBuf>) -> String {
-    let time = if head.simulated { "in virtual time" } else { "in real time" };
-    let date = head.started_at.split('T').next().unwrap_or(&head.started_at);
+    let Head { conditions, bench } = head;
+    let time = if conditions.simulated { "in virtual time" } else { "in real time" };
+    let date = conditions.started_at.split('T').next().unwrap_or(&conditions.started_at);
     let file = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
     let mut text = format!(
         "# Results of `firn lab bench {}`\n\nMeasured {time} from {date} on, with the source of commit {}: seed {}, \
@@ -56,7 +57,7 @@ fn page(head: &Head, figures: &[Figure], file: &Path, link: &dyn Fn(&Panel) -> O
          followed by its (least..most) where several seeds were run, and by its [least..most] with all estimated \
          parameters of the devices at the fast and at the slow end of their bands where that was measured. Targets \
          are judged by the median.\n",
-        head.bench, head.commit, head.seed, head.config
+        bench, conditions.commit, conditions.seed, conditions.config
     );
     let mut targets = Vec::new();
     for figure in figures {
