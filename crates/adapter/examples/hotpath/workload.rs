@@ -111,7 +111,7 @@ pub fn load_tpcc(dir: &Path, is_cached: bool) -> Result<(), Error> {
     Ok(engine.into_database().close()?)
 }
 
-/// Opens that database, reads every row of it, and runs so many transactions of the mix. Two runs
+/// Opens that database, reads every row of it, and runs the mix, `transactions` times. Two runs
 /// differ by their transactions, and by what the engine's threads do for them: the rest is the
 /// same.
 pub fn run_mix(dir: &Path, is_cached: bool, transactions: u64) -> Result<(), Error> {

@@ -179,7 +179,7 @@ impl<'a> Cells<'a> {
         Ok(Measured { seeds, fast: end(VariantName::Fast)?, slow: end(VariantName::Slow)? })
     }
 
-    /// One run of the cell, with the first seed and so many more.
+    /// One run of the cell; its seed is `more` above the first.
     fn run_of<C: Cellular>(
         &self,
         cell: &C,

@@ -76,8 +76,8 @@ fn bars(path: &Path, panel: &Panel) -> Result<(), Failure> {
     chart.draw(path)
 }
 
-/// Values up to so many times the least have an axis with a label at each doubling; powers of ten
-/// would be too few.
+/// Values up to this multiple of the least have an axis with a label at each doubling; powers of
+/// ten would be too few.
 const DOUBLINGS_UP_TO: f64 = 300.0;
 
 /// Where values stand on the vertical axis.

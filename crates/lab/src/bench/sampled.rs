@@ -133,7 +133,7 @@ impl Summary {
     }
 }
 
-/// A number with so many digits after the point, its thousands apart.
+/// A number with `digits` digits after the point, its thousands apart.
 pub fn grouped(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     if !value.is_finite() {

@@ -1,12 +1,13 @@
 //! One restart for table 6 and figure 6: a kill, and what comes after it.
 //!
-//! Engines with and without a cache are killed after equal work: so many transactions after a
-//! checkpoint, however long they took. (The paper kills after equal seconds, in which its engine
-//! with the cache had done several times as much.) Then the database is opened and one Payment
-//! commits: the time from the beginning of the opening to that commit is the time of a restart. By
-//! default pages are redone when they are touched, and the rest in the background; beside it the
-//! same crash is recovered from as the paper's engine does, with all of redo and undo before the
-//! opening returns. A third part has the default options, automatic checkpoints among them.
+//! Engines with and without a cache are killed after equal work: a given number of transactions
+//! after a checkpoint, however long they took. (The paper kills after equal seconds, in which its
+//! engine with the cache had done several times as much.) Then the database is opened and one
+//! Payment commits: the time from the beginning of the opening to that commit is the time of a
+//! restart. By default pages are redone when they are touched, and the rest in the background;
+//! beside it the same crash is recovered from as the paper's engine does, with all of redo and undo
+//! before the opening returns. A third part has the default options, automatic checkpoints among
+//! them.
 //!
 //! The process is killed, not the power: what had been written is there. Reading and repeating the
 //! log is charged no processor time.

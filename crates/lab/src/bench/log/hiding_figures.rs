@@ -25,8 +25,8 @@ const POLICIES: [(Hedging, &str); 4] = [
     (Hedging::Adaptive, "adaptive"),
 ];
 
-/// Writes of 4 KiB, one after the other: so many to one stream, then as many of which one in a
-/// hundred goes to a second.
+/// Writes of 4 KiB, one after the other: all to one stream, then as many of which one in a hundred
+/// goes to a second.
 #[derive(Clone, Debug)]
 struct TwoStreams {
     profile: DeviceProfile,

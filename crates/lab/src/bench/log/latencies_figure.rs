@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 /// As many writes as in the paper.
 const WRITES: usize = 5000;
-/// Of the usual ones, one in so many is drawn: they lie on each other.
+/// The picture shows each usual write whose number this divides: they lie on each other.
 const DRAWN: usize = 25;
-/// A write is long if it takes so many times the median.
+/// A write that takes this multiple of the median is long.
 const LONG: f64 = 2.0;
 
 /// Durable sequential writes of one size to one drive, one after the other.

@@ -27,8 +27,8 @@ const COMPOSED: [(Compose, &str, &str); 2] = [
 ];
 /// What the paper prints for two drives and an archive over the disk (5.2).
 const PRINTED_OVER_DISK: [&str; 3] = ["5.7", "5.7", "4.7"];
-/// Shares of requests that the paper prints: below so many KB, %; and the nearest sizes that Firn's
-/// log counts, KiB (3.1).
+/// Shares of requests that the paper prints: below a number of KB, %; and the nearest sizes that
+/// Firn's log counts, KiB (3.1).
 const PRINTED_SIZES: [(&str, &str, u32); 3] = [("10", "82.9", 8), ("15", "90.5", 16), ("36", "99.0", 32)];
 
 /// What a log is made of.
