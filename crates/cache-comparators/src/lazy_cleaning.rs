@@ -33,7 +33,7 @@ use firndb_tier::page_cache::read_below;
 use firndb_tier::page_cache::statistics::{CacheStatistics, Counters, add};
 use firndb_tier::{
     Allocation, BackingStore, CacheKind, CacheSite, CacheState, PageCache, PageRead, PageTier, PageWrite,
-    Poison, TierError, TierErrorKind, Written,
+    Poison, TierError, TierErrorKind, Whereabouts, Written,
 };
 use places::{Place, State};
 
@@ -136,6 +136,15 @@ impl PageTier for LazyCleaning {
         add(&self.counters.misses, missed.len());
         add(&self.counters.hits, reads.len() - missed.len());
         read_below(&*self.store, reads, &missed);
+    }
+    fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        self.store.whereabouts(pages, found);
+        let state = self.state.lock();
+        for (page, found) in pages.iter().zip(found) {
+            if state.pages.contains_key(page) {
+                *found = Whereabouts::Cache;
+            }
+        }
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         if self.leaving.load(Relaxed) {
@@ -248,7 +257,7 @@ impl PageCache for LazyCleaning {
         for page in pages {
             match self.read_page(page, &mut buf) {
                 Some(Ok(_)) => count += 1,
-                Some(Err(error)) => fault(error.message),
+                Some(Err(error)) => fault(error.to_string()),
                 None => {}
             }
         }

@@ -50,7 +50,7 @@ use firndb_tier::page_cache::header::CacheHeader;
 use firndb_tier::page_cache::statistics::{CacheStatistics, Counters};
 use firndb_tier::{
     Allocation, BackingStore, CacheKind, CacheSite, CacheState, PageCache, PageRead, PageTier, PageWrite,
-    TierError, TierErrorKind,
+    TierError, TierErrorKind, Whereabouts,
 };
 use order::{Lru, Order, Temperature};
 use places::{Place, State};
@@ -208,6 +208,18 @@ impl PageTier for EntryCache {
     firndb_tier::forward_tier!(store: has_change_for_sure, page_is_lost, oldest_needed_lsn, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.read_batch(reads);
+    }
+    fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        self.store.whereabouts(pages, found);
+        if self.is_lost() {
+            return;
+        }
+        let state = self.state.lock();
+        for (page, found) in pages.iter().zip(found) {
+            if state.find(*page).is_some() {
+                *found = Whereabouts::Cache;
+            }
+        }
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.store.write_batch(writes);

@@ -75,7 +75,7 @@ use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::CacheStatistics;
 use crate::page_cache::{CacheKind, CacheState, Cached, PageCache, RebuildFrom};
-use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite};
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Whereabouts};
 use directory::Directory;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering::Relaxed;
@@ -98,6 +98,14 @@ impl PageTier for FlashCache {
     }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.read_batch(reads);
+    }
+    fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        self.store.whereabouts(pages, found);
+        for (page, found) in pages.iter().zip(found) {
+            if self.hit(*page).is_some() {
+                *found = Whereabouts::Cache;
+            }
+        }
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.write_batch(writes);

@@ -2,6 +2,7 @@
 
 use firndb_device::{DeviceError, DeviceErrorKind};
 use firndb_log::{LogError, LogErrorKind};
+use std::borrow::Cow;
 use std::fmt;
 
 /// What a caller can do about a tier error.
@@ -37,7 +38,7 @@ pub struct TierError {
     /// What a caller can do about it.
     pub kind: TierErrorKind,
     /// A message for people.
-    pub message: String,
+    pub message: Cow<'static, str>,
 }
 impl TierError {
     /// Whether the error concerns one page: its stored image is damaged or unreadable. Other pages
@@ -47,8 +48,14 @@ impl TierError {
         matches!(self.kind, TierErrorKind::Damaged | TierErrorKind::Unreadable)
     }
     /// An error of `kind` with a message for people.
-    pub fn new(kind: TierErrorKind, message: impl Into<String>) -> TierError {
+    pub fn new(kind: TierErrorKind, message: impl Into<Cow<'static, str>>) -> TierError {
         TierError { kind, message: message.into() }
+    }
+    /// The outcome of a page before its tier sets it. Does not allocate: every page that is read or
+    /// written begins with it.
+    #[must_use]
+    pub const fn unset() -> TierError {
+        TierError { kind: TierErrorKind::Failed, message: Cow::Borrowed("the tier returned no outcome") }
     }
     /// The error of a read that failed.
     pub(crate) fn of_read(error: DeviceError) -> TierError {

@@ -34,6 +34,15 @@ macro_rules! forward_tier {
             self.$field.read_batch(reads);
         }
     };
+    (@ $field:tt whereabouts) => {
+        fn whereabouts(
+            &self,
+            pages: &[$crate::forward::PageId],
+            found: &mut Vec<$crate::Whereabouts>,
+        ) {
+            self.$field.whereabouts(pages, found);
+        }
+    };
     (@ $field:tt write_batch) => {
         fn write_batch(&self, writes: &mut [$crate::PageWrite<'_>]) {
             self.$field.write_batch(writes);

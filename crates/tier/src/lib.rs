@@ -34,7 +34,8 @@ pub use page_cache::{
     BackingStore, CacheKind, CacheOptions, CacheSite, CacheState, Cached, PageCache, RebuildFrom,
 };
 pub use page_tier::{
-    Allocation, Found, Lifetime, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Written,
+    Allocation, Found, Lifetime, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts,
+    Written,
 };
 pub use poison::Poison;
 pub use switch::CacheSwitch;

@@ -9,7 +9,7 @@ pub mod header;
 pub mod policy;
 pub mod statistics;
 
-use crate::error::{TierError, TierErrorKind};
+use crate::error::TierError;
 use crate::page_tier::{PageRead, PageTier};
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
@@ -243,12 +243,11 @@ pub fn read_below(store: &dyn PageTier, reads: &mut [PageRead<'_>], missed: &[us
     if missed.is_empty() {
         return;
     }
-    let nothing = || Err(TierError::new(TierErrorKind::Failed, "the store returned no outcome"));
     let mut below: Vec<PageRead<'_>> = reads
         .iter_mut()
         .enumerate()
         .filter(|(index, _)| missed.binary_search(index).is_ok())
-        .map(|(_, read)| PageRead { page: read.page, buf: &mut *read.buf, outcome: nothing() })
+        .map(|(_, read)| PageRead { page: read.page, buf: &mut *read.buf, outcome: Err(TierError::unset()) })
         .collect();
     store.read_batch(&mut below);
     let outcomes: Vec<_> = below.into_iter().map(|read| read.outcome).collect();

@@ -1,6 +1,6 @@
 //! The interface between the buffer and the tiers below it.
 
-use crate::error::{TierError, TierErrorKind};
+use crate::error::TierError;
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, LogClass, LogError, Record};
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub struct PageRead<'a> {
     /// Buffer of one page, aligned as `AlignedBuf` is. Zeroed if the page was allocated but never
     /// written.
     pub buf: &'a mut [u8],
-    /// Set by `read_batch`.
+    /// Set by `read_batch`; until then [`TierError::unset`].
     pub outcome: Result<Found, TierError>,
 }
 
@@ -39,6 +39,24 @@ pub struct Found {
     pub dirty: bool,
     /// Whether it was found in a tier above the store.
     pub cached: bool,
+}
+
+/// Where the newest version of a page would be read from, by what is in memory. A hint: it may be
+/// stale at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// In a cache above the store.
+    Cache,
+    /// In the store.
+    Store {
+        /// Number of its place: places with adjacent numbers are adjacent on the device, except at
+        /// the store's metadata, and greater numbers lie behind lesser ones.
+        place: u64,
+    },
+    /// The page is allocated and was never written: a read needs no device.
+    Unwritten,
+    /// The page's map page is not in memory, or there is no such page.
+    Unknown,
 }
 
 /// One page to write. The buffer has checked the WAL rule: the log up to and including `version` is
@@ -63,7 +81,7 @@ pub struct PageWrite<'a> {
     pub base: Lsn,
     /// Expected lifetime of this version.
     pub lifetime: Lifetime,
-    /// Set by `write_batch`.
+    /// Set by `write_batch`; until then [`TierError::unset`].
     pub outcome: Result<Written, TierError>,
 }
 
@@ -81,7 +99,7 @@ impl<'a> PageWrite<'a> {
             changed: None,
             base: Lsn::ZERO,
             lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "the store returned no outcome")),
+            outcome: Err(TierError::unset()),
         }
     }
 }
@@ -153,6 +171,13 @@ pub trait PageTier: Send + Sync {
 
     /// Reads the newest version that the tier knows of each page.
     fn read_batch(&self, reads: &mut [PageRead<'_>]);
+
+    /// Replaces `found` by the whereabouts of `pages`, in order, by what is in memory: waits
+    /// for no device.
+    fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        found.clear();
+        found.resize(pages.len(), Whereabouts::Unknown);
+    }
 
     /// Takes pages. Once the call returns, those taken are durable, or redo rebuilds them from
     /// their `recovery_lsn` until the log is truncated past [`PageTier::oldest_needed_lsn`].

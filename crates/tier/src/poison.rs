@@ -2,13 +2,14 @@
 
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::sync::OnceLock;
+use std::borrow::Cow;
 
 /// Set by the first write that fails; never cleared while the database is open.
 #[derive(Debug)]
 pub struct Poison {
     /// What the part does no more, as the beginning of a sentence.
     refused: &'static str,
-    cause: OnceLock<String>,
+    cause: OnceLock<Cow<'static, str>>,
 }
 
 impl Poison {
@@ -26,7 +27,7 @@ impl Poison {
     /// Why it is set, if it is.
     #[must_use]
     pub fn cause(&self) -> Option<&str> {
-        self.cause.get().map(String::as_str)
+        self.cause.get().map(|cause| &**cause)
     }
 
     /// Errors: `Failed`, with the cause, if it is set.

@@ -78,7 +78,7 @@ pub use state::Store;
 
 use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::BackingStore;
-use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics};
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts};
 use crate::poison::Poison;
 use crate::ranks;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
@@ -353,6 +353,9 @@ impl PageTier for Store {
     }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.read_batch(reads);
+    }
+    fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        self.whereabouts(pages, found);
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.write_batch(writes);

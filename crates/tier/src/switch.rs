@@ -19,7 +19,7 @@
 
 use crate::error::TierError;
 use crate::page_cache::PageCache;
-use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite};
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Whereabouts};
 use crate::ranks;
 use crate::store::Store;
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -110,6 +110,9 @@ impl PageTier for CacheSwitch {
     crate::forward_tier!(store: page_size, unreserve, prepare, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.with(|tier| tier.read_batch(reads));
+    }
+    fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        self.with(|tier| tier.whereabouts(pages, found));
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         let cache = self.cache.read();

@@ -4,7 +4,9 @@
 pub mod small_store;
 
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Written};
+use crate::page_tier::{
+    Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts, Written,
+};
 use firndb_base::sync::Mutex;
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, Kind, LogClass, LogError, Record};
@@ -72,6 +74,15 @@ impl PageTier for MemoryTier {
                 }
             };
         }
+    }
+    fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        let state = self.state.lock();
+        found.clear();
+        found.extend(pages.iter().map(|page| match state.pages.get(page) {
+            None => Whereabouts::Unknown,
+            Some((_, None)) => Whereabouts::Unwritten,
+            Some((_, Some(_))) => Whereabouts::Store { place: page.0 },
+        }));
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         let mut state = self.state.lock();

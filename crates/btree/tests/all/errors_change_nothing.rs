@@ -20,7 +20,7 @@ struct LimitedTier {
 
 impl PageTier for LimitedTier {
     firndb_tier::forward_tier!(inner: page_size, read_batch, write_batch, make_batch_space, prepare, sync);
-    firndb_tier::forward_tier!(inner: statistics);
+    firndb_tier::forward_tier!(inner: statistics, whereabouts);
     fn reserve(&self, class: LogClass) -> Result<PageId, TierError> {
         if self.reservations_left.fetch_sub(1, Relaxed) <= 0 {
             return Err(TierError::new(TierErrorKind::Full, "the volume is full"));

@@ -27,7 +27,7 @@ struct Waiting {
 }
 
 impl PageTier for Waiting {
-    firndb_tier::forward_tier!(inner: page_size, unreserve, sync, version_of, oldest_needed_lsn, statistics);
+    firndb_tier::forward_tier!(inner: page_size, unreserve, sync, version_of, oldest_needed_lsn, statistics, whereabouts);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         before_device();
         self.inner.read_batch(reads);

@@ -21,7 +21,7 @@ struct NotingTier {
 
 impl PageTier for NotingTier {
     firndb_tier::forward_tier!(inner: page_size, read_batch, write_batch, make_batch_space, reserve, unreserve);
-    firndb_tier::forward_tier!(inner: prepare, sync, version_of, oldest_needed_lsn, statistics);
+    firndb_tier::forward_tier!(inner: prepare, sync, version_of, oldest_needed_lsn, statistics, whereabouts);
     fn publish(
         &self,
         change: Allocation<'_>,

@@ -5,7 +5,7 @@ use super::places::Place;
 use firndb_base::PageId;
 use firndb_device::{Io, IoOp};
 use firndb_tier::page_cache::statistics::add;
-use firndb_tier::{Found, PageRead, TierError, TierErrorKind};
+use firndb_tier::{Found, PageRead, TierError};
 
 /// A page found in a place, which this thread keeps from changing.
 struct Pinned {
@@ -29,7 +29,7 @@ impl LazyCleaning {
 
     /// Reads one page; `None` if it is not in the cache, or is clean and cannot be read.
     pub(crate) fn read_page(&self, page: PageId, buf: &mut [u8]) -> Option<Result<Found, TierError>> {
-        let outcome = Err(TierError::new(TierErrorKind::Failed, "not read"));
+        let outcome = Err(TierError::unset());
         let mut reads = [PageRead { page, buf, outcome }];
         let missed = self.read_cached(&mut reads);
         let [PageRead { outcome, .. }] = reads;

@@ -238,7 +238,7 @@ impl Copy<'_> {
         progress: ProgressFn<'_>,
     ) -> Result<(), Error> {
         let page_size = hold.manifest.page_size;
-        let not_read = || Err(TierError::new(TierErrorKind::Failed, "the page was not read"));
+        let not_read = || Err(TierError::unset());
         let mut reads: Vec<PageRead<'_>> = waiting
             .iter()
             .zip(buf.chunks_mut(page_size))

@@ -31,7 +31,7 @@ impl FlashCache {
             if pages.is_empty() {
                 return Ok(count);
             }
-            let unread = || Err(TierError::new(TierErrorKind::Failed, "not read"));
+            let unread = || Err(TierError::unset());
             let mut reads: Vec<PageRead<'_>> = pages
                 .iter()
                 .zip(buf.chunks_mut(page_size))
@@ -53,7 +53,7 @@ impl FlashCache {
                     // A stale image of a page that was freed.
                     Err(error) if error.kind == TierErrorKind::NotAllocated => {}
                     Err(_) if self.is_unallocated(read.page) => {}
-                    Err(error) => fault(error.message),
+                    Err(error) => fault(error.to_string()),
                 }
             }
             let now = self.counters.faults.load(firndb_base::sync::atomic::Ordering::Relaxed);

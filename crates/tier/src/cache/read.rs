@@ -189,7 +189,7 @@ impl FlashCache {
                 return Ok(Some(version));
             }
             let mut image = AlignedBuf::zeroed(self.geometry.page_size);
-            let outcome = Err(TierError::new(TierErrorKind::Failed, "not read"));
+            let outcome = Err(TierError::unset());
             let mut reads = [PageRead { page, buf: &mut image, outcome }];
             self.read_batch(&mut reads);
             let [PageRead { outcome, .. }] = reads;

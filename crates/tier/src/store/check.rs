@@ -60,7 +60,7 @@ impl StoreReport {
     /// Notes that a metadata page cannot be read, unless its group was cut off meanwhile.
     fn unreadable(&mut self, error: TierError) -> Result<(), TierError> {
         match error.kind {
-            TierErrorKind::Damaged | TierErrorKind::Unreadable => self.fault(error.message),
+            TierErrorKind::Damaged | TierErrorKind::Unreadable => self.fault(error.to_string()),
             TierErrorKind::NotAllocated => {}
             _ => return Err(error),
         }
@@ -167,7 +167,7 @@ impl Store {
         } else if !loaded.sound && !stamp.changed {
             // (After recovery a slot that was torn stays bad until the page, which redo changed, is
             // written.)
-            report.fault(suspects::ambiguous(id).message);
+            report.fault(suspects::ambiguous(id).to_string());
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ impl Store {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
-                    report.fault(error.message);
+                    report.fault(error.to_string());
                     continue;
                 }
             };
@@ -299,7 +299,7 @@ impl Store {
                     Ok(_) => report.images_read += 1,
                     // Freed since it was listed.
                     Err(error) if error.kind == TierErrorKind::NotAllocated => {}
-                    Err(error) => report.fault(error.message),
+                    Err(error) => report.fault(error.to_string()),
                 }
             }
             pages.clear();

@@ -114,6 +114,10 @@ impl MetaCache {
         page.referenced = true;
         Some(page)
     }
+    /// As `get`, but does not count as a use.
+    pub(crate) fn peek(&self, id: MetaId) -> Option<&MetaPage> {
+        self.frames[*self.index.get(&id)?].as_ref()
+    }
     /// Pins the page in memory, once for each call until `unpin`; returns false if it is not there.
     pub(crate) fn pin(&mut self, id: MetaId) -> bool {
         self.get(id).map(|page| page.pins += 1).is_some()

@@ -8,9 +8,12 @@ use super::lost;
 use super::meta_page::MetaId;
 use super::state::{State, Store, count};
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{Found, PageRead};
+use crate::page_tier::{Found, PageRead, Whereabouts};
 use firndb_base::{Lsn, PageId};
 use firndb_device::{Io, IoOp};
+
+/// Pages looked up under one hold of `state`, so that readers of other pages do not wait long.
+const PAGES_A_HOLD: usize = 256;
 
 impl Store {
     /// Whether the page's group exists now.
@@ -25,6 +28,21 @@ impl Store {
         }
         let _pins = self.pin(&[self.geometry.map_of_page(page)])?;
         self.state.lock().entry(self, page)
+    }
+
+    pub(crate) fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        found.clear();
+        for pages in pages.chunks(PAGES_A_HOLD) {
+            let state = self.state.lock();
+            found.extend(pages.iter().map(|page| {
+                let map = state.cache.peek(self.geometry.map_of_page(*page));
+                match map.map(|map| Entry::read(&map.body, self.geometry.slot_of_page(*page))) {
+                    Some(Ok(Entry::Placed { place, .. })) => Whereabouts::Store { place: place.0 },
+                    Some(Ok(Entry::Allocated { .. })) => Whereabouts::Unwritten,
+                    Some(Ok(Entry::Free) | Err(_)) | None => Whereabouts::Unknown,
+                }
+            }));
+        }
     }
 
     pub(crate) fn read_batch(&self, reads: &mut [PageRead<'_>]) {

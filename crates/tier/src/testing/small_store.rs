@@ -241,7 +241,7 @@ pub fn offer(
             changed: None,
             base: Lsn::ZERO,
             lifetime: lifetime(*page),
-            outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
+            outcome: Err(TierError::unset()),
         })
         .collect();
     tier.write_batch(&mut writes);
@@ -269,7 +269,7 @@ pub fn offer_durable(
 pub fn read(cache: &dyn PageTier, page: PageId) -> Result<((Lsn, bool), Vec<u8>), TierError> {
     let mut buf = AlignedBuf::zeroed(PAGE_SIZE);
     buf.fill(0xA5);
-    let outcome = Err(TierError::new(TierErrorKind::Failed, "not read"));
+    let outcome = Err(TierError::unset());
     let mut reads = [PageRead { page, buf: &mut buf, outcome }];
     cache.read_batch(&mut reads);
     let [PageRead { outcome, .. }] = reads;

@@ -91,7 +91,7 @@ impl ProbeTier {
 
 impl PageTier for ProbeTier {
     firndb_tier::forward_tier!(inner: page_size, make_batch_space, reserve, unreserve, prepare, publish);
-    firndb_tier::forward_tier!(inner: sync, version_of, oldest_needed_lsn, statistics);
+    firndb_tier::forward_tier!(inner: sync, version_of, oldest_needed_lsn, statistics, whereabouts);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.delay();
         self.reads.fetch_add(reads.len() as u64, SeqCst);

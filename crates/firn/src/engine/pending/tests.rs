@@ -155,7 +155,7 @@ struct Failing {
 
 impl PageTier for Failing {
     firndb_tier::forward_tier!(inner: page_size, write_batch, make_batch_space, reserve, unreserve, prepare);
-    firndb_tier::forward_tier!(inner: publish, sync, version_of, oldest_needed_lsn, statistics);
+    firndb_tier::forward_tier!(inner: publish, sync, version_of, oldest_needed_lsn, statistics, whereabouts);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.inner.read_batch(reads);
         for read in reads {

@@ -13,3 +13,4 @@ mod restoring;
 mod switching;
 mod threads;
 mod wants_clean;
+mod whereabouts;

@@ -30,7 +30,7 @@ fn round() -> (Rig, Vec<PageId>) {
 fn refused(rig: &Rig, device: Arc<MemoryDevice>, durable: u64) -> String {
     let error = rig.reopened_on(device, POLICY, durable).map(|_| ()).unwrap_err();
     assert_eq!(error.kind, TierErrorKind::Damaged, "{error}");
-    error.message
+    error.to_string()
 }
 
 #[test]

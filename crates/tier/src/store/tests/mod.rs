@@ -11,3 +11,4 @@ pub(crate) mod harness;
 mod model;
 mod open;
 mod redo;
+mod whereabouts;
