@@ -3,7 +3,8 @@
 
 use crate::failure::Failure;
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::error::Error;
@@ -12,8 +13,10 @@ use std::path::Path;
 
 pub use plotters::chart::SeriesLabelPosition as Corner;
 
+/// Colours of the palette.
+pub const COLOR_COUNT: usize = 11;
 /// Colours that colour-blind readers can distinguish (Okabe and Ito).
-const COLORS: [u32; 11] = [
+const COLORS: [u32; COLOR_COUNT] = [
     0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x000000, 0x8c8c8c, 0x785ef0, 0x882255,
     0x117733,
 ];
@@ -31,25 +34,60 @@ pub struct Axis<'a> {
     range: Range<f64>,
     log: bool,
     labels: Option<(usize, &'a Labels<'a>)>,
+    /// The places that are labelled, if not whole steps of the range.
+    places: Vec<f64>,
 }
 
 impl<'a> Axis<'a> {
     /// A linear axis.
     pub fn linear(name: &'a str, range: Range<f64>) -> Axis<'a> {
-        Axis { name, range, log: false, labels: None }
+        Axis { name, range, log: false, labels: None, places: Vec::new() }
     }
 
     /// A logarithmic axis over the values, a little widened.
     pub fn log(name: &'a str, values: impl Iterator<Item = f64>) -> Axis<'a> {
         let (least, most) = ends(values);
         let range = if least > most { 1.0..10.0 } else { least * 0.8..most * 1.25 };
-        Axis { name, range, log: true, labels: None }
+        Axis { name, range, log: true, labels: None, places: Vec::new() }
     }
 
     /// About `count` places are labelled, with these texts. A horizontal axis with such labels has
     /// no grid lines.
     pub fn labels(self, count: usize, text: &'a Labels<'a>) -> Axis<'a> {
         Axis { labels: Some((count, text)), ..self }
+    }
+
+    /// These places are labelled, in ascending order, with these texts. For a linear horizontal
+    /// axis.
+    pub fn labels_at(self, places: Vec<f64>, text: &'a Labels<'a>) -> Axis<'a> {
+        assert!(!self.log, "places are chosen on linear axes");
+        Axis { labels: Some((places.len(), text)), places, ..self }
+    }
+}
+
+/// A linear axis with labels at chosen places.
+struct Chosen {
+    range: RangedCoordf64,
+    places: Vec<f64>,
+}
+
+impl Chosen {
+    fn new(range: Range<f64>, places: Vec<f64>) -> Chosen {
+        Chosen { range: range.into(), places }
+    }
+}
+
+impl Ranged for Chosen {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.range.map(value, limit)
+    }
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.places.clone()
+    }
+    fn range(&self) -> Range<f64> {
+        self.range.range()
     }
 }
 
@@ -111,7 +149,12 @@ impl Chart<'_> {
     /// Draws the chart into a file.
     pub fn draw(&self, path: &Path) -> Result<(), Failure> {
         let (x, y) = (self.x.range.clone(), self.y.range.clone());
+        let places = self.x.places.clone();
         let drawn = match (self.x.log, self.y.log) {
+            (false, false) if !places.is_empty() => self.draw_over(path, Chosen::new(x, places), y),
+            (false, true) if !places.is_empty() => {
+                self.draw_over(path, Chosen::new(x, places), y.log_scale())
+            }
             (false, false) => self.draw_over(path, x, y),
             (false, true) => self.draw_over(path, x, y.log_scale()),
             (true, false) => self.draw_over(path, x.log_scale(), y),

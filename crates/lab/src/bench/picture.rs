@@ -23,20 +23,51 @@ pub fn show(figures: &[Figure], pictures: Option<&Path>) -> Result<(), Failure> 
 
 /// Draws the panels into the directory; returns the keys of those drawn.
 pub fn draw_all(figures: &[Figure], dir: &Path) -> Result<BTreeSet<String>, Failure> {
+    let panels = || figures.iter().flat_map(|figure| &figure.panels).filter(|panel| panel.drawn);
+    let palette = Palette::of(panels());
     let mut drawn = BTreeSet::new();
-    for panel in figures.iter().flat_map(|figure| &figure.panels).filter(|panel| panel.drawn) {
-        draw(&dir.join(format!("{}.svg", panel.key)), panel)?;
+    for panel in panels() {
+        draw(&dir.join(format!("{}.svg", panel.key)), panel, &palette)?;
         drawn.insert(panel.key.clone());
     }
     Ok(drawn)
 }
 
+/// The colours of series that occur in several pictures: the same in each, as long as there are
+/// colours left.
+struct Palette<'a> {
+    names: Vec<&'a str>,
+}
+
+impl<'a> Palette<'a> {
+    /// Names that stand in more pictures come first.
+    fn of(panels: impl Iterator<Item = &'a Panel>) -> Palette<'a> {
+        let mut uses: Vec<(&str, usize)> = Vec::new();
+        for series in panels.flat_map(|panel| &panel.series) {
+            match uses.iter_mut().find(|(name, _)| *name == series.name) {
+                Some((_, count)) => *count += 1,
+                None => uses.push((&series.name, 1)),
+            }
+        }
+        uses.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        Palette { names: uses.into_iter().map(|(name, _)| name).take(chart::COLOR_COUNT).collect() }
+    }
+
+    /// A colour for each series of a panel, no two alike while there are as many.
+    fn colors(&self, panel: &Panel) -> Vec<usize> {
+        let own = |name: &str| self.names.iter().position(|known| *known == name);
+        let fixed: Vec<Option<usize>> = panel.series.iter().map(|series| own(&series.name)).collect();
+        let mut free = (0..chart::COLOR_COUNT).filter(|color| !fixed.contains(&Some(*color)));
+        fixed.iter().enumerate().map(|(at, color)| color.or_else(|| free.next()).unwrap_or(at)).collect()
+    }
+}
+
 /// Draws the panel into a file.
-fn draw(path: &Path, panel: &Panel) -> Result<(), Failure> {
+fn draw(path: &Path, panel: &Panel, palette: &Palette<'_>) -> Result<(), Failure> {
     match panel.shape {
         Shape::Bars => bars(path, panel),
-        Shape::Lines => curves(path, panel, Mark::LineAndPoints),
-        Shape::Dots => curves(path, panel, Mark::Dots),
+        Shape::Lines => curves(path, panel, palette, Mark::LineAndPoints),
+        Shape::Dots => curves(path, panel, palette, Mark::Dots),
     }
 }
 
@@ -112,8 +143,24 @@ impl Scale {
     }
 }
 
+/// Most places of a linear horizontal axis that are labelled one by one.
+const PLACES_MAX: usize = 12;
+
+/// The places of points, ascending; of places too near each other for two labels, the first.
+fn labelled(mut places: Vec<f64>, width: f64) -> Vec<f64> {
+    places.sort_unstable_by(f64::total_cmp);
+    places.dedup();
+    let mut kept: Vec<f64> = Vec::with_capacity(places.len());
+    for place in places {
+        if kept.last().is_none_or(|last| place - last >= width / 25.0) {
+            kept.push(place);
+        }
+    }
+    kept
+}
+
 /// Series of points over the axis, with whiskers over seeds.
-fn curves(path: &Path, panel: &Panel, mark: Mark) -> Result<(), Failure> {
+fn curves(path: &Path, panel: &Panel, palette: &Palette<'_>, mark: Mark) -> Result<(), Failure> {
     let points = || panel.series.iter().flat_map(|series| &series.points);
     let place = |x: f64| if panel.log_x { x.max(1e-9).log2() } else { x };
     let (least, most) = chart::ends(points().map(|point| place(point.x)));
@@ -122,15 +169,14 @@ fn curves(path: &Path, panel: &Panel, mark: Mark) -> Result<(), Failure> {
     }
     let margin = ((most - least) * 0.03).max(0.05);
     let range = least - margin..most + margin;
-    // Powers of two are labelled with the points there.
-    let label = |x: &f64| {
-        if !panel.log_x {
-            return short(*x);
+    let places = labelled(points().map(|point| place(point.x)).collect(), most - least);
+    let places = (panel.log_x || places.len() <= PLACES_MAX).then_some(places);
+    let label = |x: &f64| match places {
+        Some(_) => {
+            points().find(|point| place(point.x) == *x).map(|point| point.label.clone()).unwrap_or_default()
         }
-        let near = points().find(|point| (place(point.x) - x).abs() < 0.02);
-        near.map(|point| point.label.clone()).unwrap_or_default()
+        None => short(*x),
     };
-    let count = if panel.log_x { (most - least).round() as usize + 1 } else { 11 };
     let values = || points().flat_map(|point| point.y.values()).filter(|value| value.is_finite());
     let (low, high) = chart::ends(values().filter(|value| *value > 0.0 || !panel.log_y));
     let scale = match panel.log_y {
@@ -149,7 +195,7 @@ fn curves(path: &Path, panel: &Panel, mark: Mark) -> Result<(), Failure> {
             Axis::linear(&panel.y_name, range).labels(count, &value)
         }
     };
-    let series = panel.series.iter().enumerate().map(|(color, series)| Series {
+    let series = panel.series.iter().zip(palette.colors(panel)).map(|(series, color)| Series {
         name: Some(&series.name),
         color,
         mark,
@@ -162,7 +208,10 @@ fn curves(path: &Path, panel: &Panel, mark: Mark) -> Result<(), Failure> {
     });
     let chart = Chart {
         title: &panel.title,
-        x: Axis::linear(&panel.x_name, range).labels(count, &label),
+        x: match &places {
+            Some(places) => Axis::linear(&panel.x_name, range).labels_at(places.clone(), &label),
+            None => Axis::linear(&panel.x_name, range).labels(11, &label),
+        },
         y,
         legend: Legend::Right,
         series: series.collect(),
@@ -187,12 +236,41 @@ mod tests {
             panel.add("ours", Point::new(x, &*label, &Sampled::new(vec![x, x * 3.0, x * 5.0], None, None)));
             panel.add("theirs", Point::new(x, &*label, &Sampled::once(x * 3.0)));
         }
-        draw(&path, &panel).unwrap();
+        draw(&path, &panel, &Palette::of([&panel].into_iter())).unwrap();
         let svg = std::fs::read_to_string(&path).unwrap();
         for part in ["a panel", "ours", "theirs", "clients", "a minute", ">\n64"] {
             assert!(svg.contains(part), "{part}: {svg}");
         }
-        draw(&path, &Panel::new("b", "nothing", "x", "y")).unwrap();
+        draw(&path, &Panel::new("b", "nothing", "x", "y"), &Palette::of([].into_iter())).unwrap();
+    }
+
+    #[test]
+    fn a_series_has_one_colour_in_all_pictures_and_no_two_share_one() {
+        let mut panels = [Panel::new("a", "a", "x", "y"), Panel::new("b", "b", "x", "y")];
+        let point = || Point::new(1.0, "1", &Sampled::once(1.0));
+        for name in ["lc", "keep", "only here"] {
+            panels[0].add(name, point());
+        }
+        for name in ["keep", "lc"] {
+            panels[1].add(name, point());
+        }
+        let palette = Palette::of(panels.iter());
+        let (first, second) = (palette.colors(&panels[0]), palette.colors(&panels[1]));
+        assert_eq!(first, [0, 1, 2]);
+        assert_eq!(second, [1, 0]);
+        for other in 0..20 {
+            panels[1].add(&other.to_string(), point());
+        }
+        let few = Palette::of(panels[..1].iter()).colors(&panels[1]);
+        let distinct: BTreeSet<usize> = few[..chart::COLOR_COUNT].iter().copied().collect();
+        assert_eq!(distinct.len(), chart::COLOR_COUNT);
+        assert_eq!(few[..2], [1, 0]);
+    }
+
+    #[test]
+    fn labels_stand_where_points_are_unless_they_would_overlap() {
+        assert_eq!(labelled(vec![28.0, 4.0, 8.0, 4.0], 24.0), [4.0, 8.0, 28.0]);
+        assert_eq!(labelled(vec![1.0, 2.0, 100.0], 99.0), [1.0, 100.0]);
     }
 
     #[test]
@@ -206,13 +284,13 @@ mod tests {
             panel.add("slow", Point::new(at as f64, name, &value));
         }
         panel.add("fast", Point::new(1.0, "two drives", &Sampled::new(vec![4.0, 5.0, 6.0], None, None)));
-        draw(&path, &panel).unwrap();
+        draw(&path, &panel, &Palette::of([&panel].into_iter())).unwrap();
         let svg = std::fs::read_to_string(&path).unwrap();
         for part in ["a panel", "ideal", "two drives", "times the disk", "1,234", "2,468", "slow", "fast"] {
             assert!(svg.contains(part), "{part}: {svg}");
         }
         assert!(svg.matches("<rect").count() >= 4, "the ground and three bars: {svg}");
-        draw(&path, &Panel::of_bars("b", "nothing", "x", "y")).unwrap();
+        draw(&path, &Panel::of_bars("b", "nothing", "x", "y"), &Palette::of([].into_iter())).unwrap();
     }
 
     #[test]
