@@ -28,7 +28,7 @@ pub(crate) enum Target<'k> {
 
 impl Target<'_> {
     /// Index of the child to go to.
-    fn index(self, node: &Node<'_>) -> Result<usize, Malformed> {
+    pub(crate) fn index(self, node: &Node<'_>) -> Result<usize, Malformed> {
         match self {
             Target::Key(key) => node.child_index(key),
             Target::Below(key) => node.child_index_below(key),
@@ -127,6 +127,17 @@ impl Tree {
         target: Target<'_>,
         level: u8,
     ) -> Result<Option<SharedGuard<'_>>, TreeError> {
+        self.inner_shared_with(target, level, |_, _| Ok(Vec::new()))
+    }
+
+    /// As [`Tree::inner_shared`]. If the node has to be read, its parent is shown to `beside`,
+    /// which names the children to be read with it.
+    pub(crate) fn inner_shared_with(
+        &self,
+        target: Target<'_>,
+        level: u8,
+        mut beside: impl FnMut(&Node<'_>, PageId) -> Result<Vec<PageId>, TreeError>,
+    ) -> Result<Option<SharedGuard<'_>>, TreeError> {
         let pool = self.pool();
         let mut guard = pool.shared(self.root())?;
         let mut expected = None;
@@ -137,6 +148,9 @@ impl Tree {
             }
             expected = Some(node.level() - 1);
             let child = target.child(guard.page(), &node)?;
+            if node.level() == level + 1 {
+                pool.prefetch(&beside(&node, guard.page())?);
+            }
             let next = pool.shared(child)?;
             guard = next;
         }

@@ -6,7 +6,8 @@
 //!
 //! * `node/`: a page as a sorted list of entries; `op.rs`, `redo.rs`: what one log record does to
 //!   it;
-//! * `descent.rs`: latch by latch from the root; `modify.rs`, `scan.rs`: entries;
+//! * `descent.rs`: latch by latch from the root; `modify.rs`, `lookup.rs`, `many.rs`, `scan.rs`:
+//!   entries; `leaves.rs`: which leaves to bring in before they are needed;
 //! * `group.rs`: atomic changes of several pages, for `split.rs`, `merge.rs`, `clear.rs`,
 //!   `bulk.rs`; `stock.rs`: what they acquire before they latch;
 //! * `sweep.rs`, `unmerged.rs`, `key_ranges.rs`: what background work needs to remove garbage and
@@ -37,7 +38,9 @@ mod estimate;
 mod group;
 mod hint;
 mod key_ranges;
+mod leaves;
 mod lookup;
+mod many;
 mod merge;
 mod modify;
 mod node;

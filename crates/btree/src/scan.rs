@@ -42,7 +42,11 @@ impl Position {
 
     /// As [`Position::after`], making sure that this is ahead: on damaged trees, a leaf that is not
     /// where its parent says would make a scan loop for ever.
-    fn onward(&self, node: &Node<'_>, direction: Direction) -> Result<Option<Position>, Malformed> {
+    pub(crate) fn onward(
+        &self,
+        node: &Node<'_>,
+        direction: Direction,
+    ) -> Result<Option<Position>, Malformed> {
         let next = Position::after(node, direction);
         let ahead = match (self, &next, direction) {
             (Position::Start, ..) | (_, None | Some(Position::Start), _) => true,

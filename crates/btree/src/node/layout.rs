@@ -231,6 +231,11 @@ impl<'a> Node<'a> {
         }
         Some(&self.page[HEADER_LEN + self.half(field::LOW_LEN)..self.slots_start()])
     }
+    /// Whether `key`, which is not below the node, is one that it may hold.
+    #[inline]
+    pub(crate) fn is_below_high(&self, key: &[u8]) -> bool {
+        self.high().is_none_or(|high| key < high)
+    }
     /// What it is apart from its entries.
     pub(crate) fn shape(&self) -> Shape<'a> {
         Shape {

@@ -8,6 +8,8 @@ mod clearing_goes_past_damage;
 mod common;
 mod errors_change_nothing;
 mod garbage_is_swept_from_leaves;
+mod leaves_are_named_by_the_nodes_above;
+mod many_keys_are_looked_up_by_leaf;
 mod no_device_is_waited_for_under_latches;
 mod redo_rebuilds_every_page;
 mod shapes_of_trees;

@@ -1,0 +1,158 @@
+//! `leaves` and `next_leaves` beside what the leaves themselves say: their fences.
+
+use crate::common::*;
+use firndb_base::PageId;
+use firndb_base::rng::Rng;
+use firndb_btree::{Direction, Position, Tree};
+
+/// A leaf: its page, and the keys that it may hold.
+struct Leaf {
+    page: PageId,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+}
+
+impl Leaf {
+    fn may_hold(&self, key: &[u8]) -> bool {
+        self.low.as_slice() <= key && self.high.as_deref().is_none_or(|high| key < high)
+    }
+}
+
+/// All leaves, in key order, and how many other pages the tree has.
+fn leaves_of(tree: &Tree) -> (Vec<Leaf>, u64) {
+    let report = tree.check().unwrap().into_result().unwrap();
+    let mut leaves = Vec::new();
+    for page in report.pages {
+        let bytes = tree.pool().shared(page).unwrap();
+        let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        if bytes[1] == 0 {
+            let (low, high) = (32..32 + half(8), 32 + half(8)..32 + half(8) + half(10));
+            let high = (bytes[2] & 1 == 0).then(|| bytes[high].to_vec());
+            leaves.push(Leaf { page, low: bytes[low].to_vec(), high });
+        }
+    }
+    leaves.sort_unstable_by(|one, other| one.low.cmp(&other.low));
+    (leaves, report.inner_pages)
+}
+
+fn tree_with(keys: u64, frames: usize, seed: u64) -> Tree {
+    let (tree, mut rng) = (tree_of(512, frames), Rng::new(seed));
+    for _ in 0..keys {
+        let key = random_key(&mut rng, 512, 4 * keys);
+        let value = random_value(&mut rng, 512, &key);
+        put(&tree, &key, &value);
+    }
+    tree
+}
+
+fn random_keys(rng: &mut Rng, spread: u64) -> Vec<Vec<u8>> {
+    let mut keys: Vec<_> = (0..rng.below(60)).map(|_| random_key(rng, 512, spread)).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn of_given_keys() {
+    let mut rng = Rng::new(1);
+    // From a root that is a leaf to four levels.
+    for (seed, keys) in [0, 3, 30, 300, 3000].into_iter().enumerate() {
+        let tree = tree_with(keys, 60, seed as u64);
+        let (leaves, _) = leaves_of(&tree);
+        for _ in 0..50 {
+            let keys = random_keys(&mut rng, 4 * keys + 1);
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let mut expected: Vec<PageId> = keys
+                .iter()
+                .map(|key| leaves.iter().find(|leaf| leaf.may_hold(key)).expect("fences leave no gap").page)
+                .collect();
+            expected.dedup();
+            let mut found = vec![PageId(99_999)];
+            tree.leaves(&keys, &mut found).unwrap();
+            assert_eq!(found[0], PageId(99_999), "they are appended");
+            assert_eq!(found[1..], expected);
+        }
+    }
+}
+
+#[test]
+fn of_a_scan() {
+    let mut rng = Rng::new(2);
+    for (seed, keys) in [0, 3, 30, 300, 3000].into_iter().enumerate() {
+        let tree = tree_with(keys, 60, seed as u64);
+        let (leaves, _) = leaves_of(&tree);
+        for _ in 0..100 {
+            let mut key = || random_key(&mut rng, 512, 4 * keys + 1);
+            let from = match key() {
+                key if key.first().is_some_and(|byte| byte % 7 == 0) => Position::Start,
+                key if key.len() % 2 == 0 => Position::At(key),
+                key => Position::Past(key),
+            };
+            // Fences are what a border most easily goes wrong at.
+            let to = match rng.below(4) {
+                0 => None,
+                1 => leaves[rng.below(leaves.len() as u64) as usize].high.clone(),
+                2 => Some(leaves[rng.below(leaves.len() as u64) as usize].low.clone()),
+                _ => Some(random_key(&mut rng, 512, 4 * keys + 1)),
+            };
+            for direction in [Direction::Forward, Direction::Backward] {
+                let expected = expected(&leaves, &from, to.as_deref(), direction);
+                let (mut found, mut next) = (Vec::new(), Some(from.clone()));
+                while let Some(position) = next {
+                    let (before, max) = (found.len(), 1 + rng.below(40) as usize);
+                    next = tree.next_leaves(&position, to.as_deref(), direction, max, &mut found).unwrap();
+                    assert!(found.len() - before == max || (next.is_none() && found.len() - before < max));
+                }
+                assert_eq!(found, expected, "from {from:?} to {to:?} {direction:?}");
+                let none = tree.next_leaves(&from, to.as_deref(), direction, 0, &mut found).unwrap();
+                assert_eq!(none, (!expected.is_empty()).then(|| from.clone()));
+                assert_eq!(found, expected, "none were asked for");
+            }
+        }
+    }
+}
+
+/// The pages that a scan visits, by the leaves' own fences.
+fn expected(leaves: &[Leaf], from: &Position, to: Option<&[u8]>, direction: Direction) -> Vec<PageId> {
+    let forward = direction == Direction::Forward;
+    let begins = |leaf: &Leaf| match from {
+        Position::Start => true,
+        Position::Past(key) if !forward => leaf.low < *key || (leaf.low.is_empty() && key.is_empty()),
+        Position::At(key) | Position::Past(key) => match forward {
+            true => leaf.high.as_ref().is_none_or(|high| key < high),
+            false => leaf.low <= *key,
+        },
+    };
+    let ends = |leaf: &Leaf| match to {
+        None => true,
+        Some(to) if forward => leaf.low.as_slice() < to || (leaf.low.is_empty() && to.is_empty()),
+        Some(to) => leaf.high.as_deref().is_none_or(|high| high > to),
+    };
+    let is_empty = match (from, to) {
+        (Position::At(from), Some(to)) if !forward => from.as_slice() < to,
+        (Position::At(from) | Position::Past(from), Some(to)) => {
+            (from.as_slice() >= to) == forward || from == to
+        }
+        _ => false,
+    };
+    if is_empty {
+        return Vec::new();
+    }
+    let pages = leaves.iter().filter(|leaf| begins(leaf) && ends(leaf)).map(|leaf| leaf.page);
+    if forward { pages.collect() } else { pages.rev().collect() }
+}
+
+#[test]
+fn without_reading_a_leaf() {
+    let tree = tree_with(6000, 40, 7);
+    let (leaves, inner) = leaves_of(&tree);
+    assert!(leaves.len() > 400 && inner > 20, "{} leaves", leaves.len());
+    let keys: Vec<&[u8]> = leaves.iter().map(|leaf| leaf.low.as_slice()).collect();
+    let read = || tree.pool().tier().statistics().pages_read;
+    let (before, mut found) = (read(), Vec::new());
+    tree.leaves(&keys, &mut found).unwrap();
+    let end = tree.next_leaves(&Position::Start, None, Direction::Forward, usize::MAX, &mut found).unwrap();
+    assert_eq!(end, None);
+    let pages: Vec<PageId> = leaves.iter().map(|leaf| leaf.page).collect();
+    assert_eq!(found, [pages.clone(), pages].concat());
+    assert!(read() - before <= 2 * inner, "{} pages read, {inner} are no leaves", read() - before);
+}

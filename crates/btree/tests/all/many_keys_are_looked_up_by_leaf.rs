@@ -1,0 +1,46 @@
+//! `visit_many` beside a map.
+
+use crate::common::*;
+use firndb_base::rng::Rng;
+
+#[test]
+fn as_one_by_one() {
+    let mut rng = Rng::new(3);
+    for size in [0, 5, 200, 2500] {
+        let (tree, mut model) = (tree_of(512, 40), Model::new());
+        for _ in 0..size {
+            let key = random_key(&mut rng, 512, 2 * size);
+            let value = random_value(&mut rng, 512, &key);
+            put(&tree, &key, &value);
+            model.insert(key, value);
+        }
+        for _ in 0..60 {
+            let mut keys: Vec<_> =
+                (0..rng.below(100)).map(|_| random_key(&mut rng, 512, 2 * size + 1)).collect();
+            keys.sort_unstable();
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let mut next = 0;
+            tree.visit_many(&keys, |at, value| {
+                assert_eq!(at, next, "each key once, in order");
+                assert_eq!(value, model.get(keys[at]).map(Vec::as_slice), "{:?}", keys[at]);
+                next += 1;
+            })
+            .unwrap();
+            assert_eq!(next, keys.len());
+        }
+    }
+}
+
+#[test]
+fn with_one_latch_a_leaf() {
+    let tree = tree_of(512, 400);
+    (0..1000u32).for_each(|number| put(&tree, &number.to_be_bytes(), &[1; 20]));
+    let report = tree.check().unwrap().into_result().unwrap();
+    let keys: Vec<_> = (0..1000u32).map(u32::to_be_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(<[u8; 4]>::as_slice).collect();
+    let hits = || tree.pool().statistics().hits;
+    let (before, mut seen) = (hits(), 0);
+    tree.visit_many(&keys, |_, value| seen += usize::from(value == Some(&[1; 20]))).unwrap();
+    assert_eq!(seen, 1000);
+    assert_eq!(hits() - before, report.leaf_pages * u64::from(report.height), "a descent for each leaf");
+}
