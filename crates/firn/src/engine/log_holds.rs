@@ -28,6 +28,15 @@ struct Holds {
     next_backup: u64,
 }
 
+impl Holds {
+    fn advance_archive(&mut self, lsn: Lsn) -> bool {
+        if let Some(held) = &mut self.archive {
+            *held = lsn.max(*held);
+        }
+        self.archive.is_some()
+    }
+}
+
 impl Default for LogHolds {
     fn default() -> LogHolds {
         LogHolds { holds: ranks::KEEP.mutex(Holds::default()) }
@@ -53,14 +62,15 @@ impl LogHolds {
 
     /// Moves the archive's hold forward; false if it was revoked.
     pub fn advance_archive(&self, lsn: Lsn) -> bool {
+        self.holds.lock().advance_archive(lsn)
+    }
+
+    /// The archive has taken the log before `lsn`, and its segment says what is missing before
+    /// that. If the hold was revoked meanwhile, log from `lsn` on was given up.
+    pub fn archived(&self, lsn: Lsn) {
         let mut holds = self.holds.lock();
-        match &mut holds.archive {
-            Some(held) => {
-                *held = lsn.max(*held);
-                true
-            }
-            None => false,
-        }
+        let is_held = holds.advance_archive(lsn);
+        holds.archive_gap = holds.archive_gap.filter(|_| !is_held).map(|from| from.max(lsn));
     }
 
     /// Revokes the archive's hold.
@@ -76,7 +86,7 @@ impl LogHolds {
         self.holds.lock().archive_gap
     }
 
-    /// Sets what an earlier opening gave up; `None` once the archive has noted it.
+    /// Sets what an earlier opening gave up.
     pub fn set_archive_gap(&self, from: Option<Lsn>) {
         self.holds.lock().archive_gap = from;
     }
@@ -144,5 +154,18 @@ mod tests {
         assert_eq!(keep.archive_gap(), Some(Lsn(55)), "it is not forgotten before the archive knows");
         assert!(!keep.advance_archive(Lsn(70)), "a hold that was revoked does not come back by itself");
         assert_eq!((keep.oldest(), keep.archive()), (None, None));
+    }
+
+    #[test]
+    fn a_gap_is_forgotten_once_the_archive_has_noted_it_but_not_one_that_comes_while_it_writes() {
+        let keep = LogHolds::default();
+        keep.set_archive_gap(Some(Lsn(10)));
+        keep.hold_archive(Lsn(50));
+        keep.archived(Lsn(60));
+        assert_eq!((keep.archive(), keep.archive_gap()), (Some(Lsn(60)), None));
+        // Revoked while the archive writes the log from 60 to 70.
+        keep.revoke_archive();
+        keep.archived(Lsn(70));
+        assert_eq!((keep.archive(), keep.archive_gap()), (None, Some(Lsn(70))));
     }
 }

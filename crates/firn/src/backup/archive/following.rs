@@ -109,9 +109,7 @@ impl Archive {
         }
         work.waiting_since = None;
         (work.not_before, work.pause) = (None, PAUSE.0);
-        engine.retention.advance_archive(piece.resume);
-        // If there is a gap before this, the segment's header says so.
-        engine.retention.set_archive_gap(None);
+        engine.retention.archived(piece.resume);
         let mut status = self.status.lock();
         status.archived = writer.end();
         status.writes += 1;
