@@ -37,6 +37,14 @@ impl Counter {
     pub(crate) fn subtract(&self, count: u64) {
         self.0.fetch_sub(count, Relaxed);
     }
+    /// Adds, and returns the new count.
+    pub(crate) fn raise(&self, count: u64) -> u64 {
+        self.0.fetch_add(count, Relaxed) + count
+    }
+    /// At least `count` from now on.
+    pub(crate) fn reach(&self, count: u64) {
+        self.0.fetch_max(count, Relaxed);
+    }
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -52,4 +60,11 @@ pub(crate) struct Counters {
     pub(crate) pages_written: Counter,
     pub(crate) batches_written: Counter,
     pub(crate) helped: Counter,
+    pub(crate) pages_ahead: Counter,
+    pub(crate) ahead_used: Counter,
+    pub(crate) ahead_wasted: Counter,
+    /// Pages that the tier reads at present.
+    pub(crate) reading: Counter,
+    pub(crate) reading_max: Counter,
+    pub(crate) depths: Counter,
 }

@@ -1,9 +1,11 @@
 //! Fixing pages: finding them in DRAM, and bringing them in.
 
+use crate::counters::Counters;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::state::{Frame, can_be_held};
 use crate::frame::{ExclusiveHold, Filled, FrameId};
 use crate::guard::{ExclusiveGuard, OptimisticRef, SharedGuard};
+use crate::page_use::{PageUse, Uses};
 use crate::pool::BufferPool;
 use crate::replacement::Incoming;
 use firndb_base::{Lsn, PageId};
@@ -28,20 +30,44 @@ enum Located<'a> {
 
 impl BufferPool {
     /// Latches a page for reading, reading it from the tier if need be.
+    #[inline]
     pub fn shared(&self, page: PageId) -> Fixed<SharedGuard<'_>> {
+        self.shared_for(page, PageUse::Working)
+    }
+
+    /// As [`BufferPool::shared`], for a use that may be a scan's.
+    #[inline]
+    pub fn shared_for(&self, page: PageId, page_use: PageUse) -> Fixed<SharedGuard<'_>> {
         loop {
             let id = match self.table.find(&self.frames, page) {
                 Some(id) => id,
-                None => match self.locate(page, None)? {
+                None => match self.locate(page, None, page_use)? {
                     Located::Resident(id) => id,
                     Located::Read(hold) => return Ok(SharedGuard::new(hold.downgrade())),
                 },
             };
             if let Some(hold) = self.frames.shared(id, page) {
-                self.note_hit(hold.frame());
+                self.note_hit(hold.frame(), page_use);
                 return Ok(SharedGuard::new(hold));
             }
         }
+    }
+
+    /// Latches a page for reading without waiting for a device, if it is in DRAM and not just being
+    /// read. For callers that hold other latches. A hit costs what it does in
+    /// [`BufferPool::shared`]; `None` is a hint.
+    #[inline]
+    pub fn shared_in_memory(&self, page: PageId) -> Option<SharedGuard<'_>> {
+        self.shared_in_memory_for(page, PageUse::Working)
+    }
+
+    /// As [`BufferPool::shared_in_memory`], for a use that may be a scan's.
+    #[inline]
+    pub fn shared_in_memory_for(&self, page: PageId, page_use: PageUse) -> Option<SharedGuard<'_>> {
+        let id = self.table.find(&self.frames, page)?;
+        let Filled::Latched(hold) = self.frames.shared_filled(id, page) else { return None };
+        self.note_hit(hold.frame(), page_use);
+        Some(SharedGuard::new(hold))
     }
 
     /// Latches a page for changing.
@@ -49,13 +75,13 @@ impl BufferPool {
         loop {
             let id = match self.table.find(&self.frames, page) {
                 Some(id) => id,
-                None => match self.locate(page, None)? {
+                None => match self.locate(page, None, PageUse::Working)? {
                     Located::Resident(id) => id,
                     Located::Read(hold) => return Ok(ExclusiveGuard::new(self, hold)),
                 },
             };
             if let Some(hold) = self.frames.exclusive(id, page) {
-                self.note_hit(hold.frame());
+                self.note_hit(hold.frame(), PageUse::Working);
                 return Ok(ExclusiveGuard::new(self, hold));
             }
         }
@@ -65,7 +91,7 @@ impl BufferPool {
     /// if the stored image cannot be had, and is older, the page comes as zeros in version zero.
     pub fn exclusive_to_overwrite(&self, page: PageId, lsn: Lsn) -> Fixed<ExclusiveGuard<'_>> {
         loop {
-            let id = match self.locate(page, Some(lsn))? {
+            let id = match self.locate(page, Some(lsn), PageUse::Working)? {
                 Located::Resident(id) => id,
                 Located::Read(hold) => return Ok(ExclusiveGuard::new(self, hold)),
             };
@@ -83,7 +109,7 @@ impl BufferPool {
             let Some(id) = self.table.lock(page).find(&self.frames) else { return InMemory::Absent };
             match self.frames.exclusive_filled(id, page) {
                 Filled::Latched(hold) => {
-                    self.note_hit(hold.frame());
+                    self.note_hit(hold.frame(), PageUse::Working);
                     return InMemory::Latched(ExclusiveGuard::new(self, hold));
                 }
                 Filled::Filling => return InMemory::BeingRead,
@@ -102,7 +128,7 @@ impl BufferPool {
     pub fn shared_if_unchanged(&self, seen: OptimisticRef) -> Option<SharedGuard<'_>> {
         let hold = self.frames.shared(seen.frame, seen.page)?;
         (hold.frame().counter() == seen.counter).then(|| {
-            self.note_hit(hold.frame());
+            self.note_hit(hold.frame(), PageUse::Working);
             SharedGuard::new(hold)
         })
     }
@@ -110,7 +136,7 @@ impl BufferPool {
     pub fn exclusive_if_unchanged(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
         let hold = self.frames.exclusive(seen.frame, seen.page)?;
         (hold.frame().counter() == seen.counter).then(|| {
-            self.note_hit(hold.frame());
+            self.note_hit(hold.frame(), PageUse::Working);
             ExclusiveGuard::new(self, hold)
         })
     }
@@ -119,13 +145,24 @@ impl BufferPool {
     /// so the caller checks whether it is still the page it wants.
     pub fn exclusive_seen(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
         let hold = self.frames.exclusive(seen.frame, seen.page)?;
-        self.note_hit(hold.frame());
+        self.note_hit(hold.frame(), PageUse::Working);
         Some(ExclusiveGuard::new(self, hold))
     }
 
-    fn note_hit(&self, frame: &Frame) {
-        frame.reference();
+    #[inline]
+    fn note_hit(&self, frame: &Frame, page_use: PageUse) {
+        if !frame.is_referenced() {
+            self.note_rarer_hit(frame, page_use);
+        }
         self.counters.hits.add_one();
+    }
+
+    /// Not the common hit of a page that is referenced already.
+    #[inline(never)]
+    fn note_rarer_hit(&self, frame: &Frame, page_use: PageUse) {
+        if frame.note_use(page_use) {
+            self.counters.ahead_used.add(1);
+        }
     }
 
     /// A zeroed frame for a page just reserved, latched for changing. Nothing is read, but pages
@@ -139,7 +176,7 @@ impl BufferPool {
                 if let Some(hold) = self.frames.exclusive(id, page) {
                     ExclusiveGuard::new(self, hold).discard();
                 }
-            } else if let Some(mut incoming) = self.claim()?.install(page) {
+            } else if let Some(mut incoming) = self.claim(PageUse::Working)?.install(page, Uses::COLD) {
                 incoming.bytes_mut().fill(0);
                 let guard = ExclusiveGuard::new(self, incoming.finish(Lsn::ZERO));
                 guard.forget_base();
@@ -149,40 +186,10 @@ impl BufferPool {
         }
     }
 
-    /// Brings in those of `pages` that are not in DRAM, as one read of the tier, without latching
-    /// them for the caller; returns how many were brought in. A hint: stops early if frames are
-    /// short, and leaves errors to the fix that meets them. At most an eighth of the pool is
-    /// brought in by one call.
-    pub fn prefetch(&self, pages: &[PageId]) -> usize {
-        let most = (self.frames.count() as usize / 8).min(4 * self.batch_pages).max(1);
-        let mut incoming: Vec<Incoming<'_>> = Vec::with_capacity(pages.len().min(most));
-        for &page in pages {
-            if incoming.len() == most || self.check_usable().is_err() {
-                break;
-            }
-            if !can_be_held(page) || self.table.find(&self.frames, page).is_some() {
-                continue;
-            }
-            // Latches of pages that come in are held here; a claim only ever tries latches.
-            let Ok(claimed) = self.claim() else { break };
-            incoming.extend(claimed.install(page));
-        }
-        let found = self.read(&mut incoming);
-        let mut came = 0;
-        for (incoming, found) in incoming.into_iter().zip(found) {
-            if let Ok(found) = found
-                && self.arrive(incoming, found).is_ok_and(|hold| hold.is_some())
-            {
-                came += 1;
-            }
-        }
-        came
-    }
-
     /// Finds a page with certainty, reading it if it is not there. A record at `overwritten`, if
     /// that is given, is about to write it whole.
     #[cold]
-    fn locate(&self, page: PageId, overwritten: Option<Lsn>) -> Fixed<Located<'_>> {
+    fn locate(&self, page: PageId, overwritten: Option<Lsn>, page_use: PageUse) -> Fixed<Located<'_>> {
         if !can_be_held(page) {
             let message = format!("{page:?} cannot be allocated: whatever points to it is damaged");
             return Err(BufferError::new(BufferErrorKind::NotAllocated, message));
@@ -193,7 +200,7 @@ impl BufferPool {
                 return Ok(Located::Resident(id));
             }
             self.check_usable()?;
-            let Some(incoming) = self.claim()?.install(page) else { continue };
+            let Some(incoming) = self.claim(page_use)?.install(page, Uses::of(page_use)) else { continue };
             let mut incoming = [incoming];
             let found = self.read(&mut incoming).pop().expect("a result for each page");
             let [mut incoming] = incoming;
@@ -227,6 +234,7 @@ impl BufferPool {
             return Vec::new();
         }
         self.counters.misses.add(incoming.len() as u64);
+        let _counted = BeingRead::count(&self.counters, incoming.len() as u64);
         let mut reads: Vec<PageRead<'_>> = Vec::with_capacity(incoming.len());
         for incoming in incoming {
             self.followed_pages.missed(incoming.page());
@@ -243,5 +251,26 @@ impl BufferPool {
             outcome => outcome.map_err(BufferError::from),
         };
         reads.into_iter().map(check).collect()
+    }
+}
+
+/// Pages that the tier is reading, counted until it is dropped.
+struct BeingRead<'a> {
+    counters: &'a Counters,
+    pages: u64,
+}
+
+impl<'a> BeingRead<'a> {
+    fn count(counters: &'a Counters, pages: u64) -> BeingRead<'a> {
+        let at_once = counters.reading.raise(pages);
+        counters.reading_max.reach(at_once);
+        counters.depths.add(at_once * pages);
+        BeingRead { counters, pages }
+    }
+}
+
+impl Drop for BeingRead<'_> {
+    fn drop(&mut self) {
+        self.counters.reading.subtract(self.pages);
     }
 }

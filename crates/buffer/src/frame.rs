@@ -14,7 +14,8 @@
 //! | tier version | exclusive latch, or the writing flag | any latch |
 //! | changes | exclusive latch, or shared latch and the writing flag | the same |
 //! | in flight | the writing flag | the writing flag |
-//! | referenced, offered | anywhere: hints | anywhere |
+//! | uses | exclusive latch; anywhere, as hints | anywhere |
+//! | offered | anywhere: a hint | anywhere |
 //! | waiters | by threads about to block on the latch, and by [`Pin`]s | by the thread that gives the frame to another page |
 //! | filling | exclusive latch | anywhere: certain for threads that count as waiters |
 //!
@@ -177,30 +178,49 @@ impl Frames {
         let hold = ExclusiveHold { frames: self, id };
         frame.holds(page).then_some(hold)
     }
-    /// As [`Frames::exclusive`], unless the page's bytes are still being read: the latch may be
-    /// waited for, but not for as long as a device takes to fill the frame.
+    /// As [`Frames::shared`], unless the page's bytes are still being read: the latch may be waited
+    /// for, but not for as long as a device takes to fill the frame.
+    pub(crate) fn shared_filled(&self, id: FrameId, page: PageId) -> Filled<SharedHold<'_>> {
+        let frame = self.get(id);
+        frame.before_waiting(page);
+        if !frame.latch.try_lock_shared()
+            && let Some(missing) = Self::wait_filled(frame, page, RawLatch::lock_shared)
+        {
+            return missing;
+        }
+        let hold = SharedHold { frames: self, id };
+        if frame.holds(page) { Filled::Latched(hold) } else { Filled::Gone }
+    }
+    /// As [`Frames::shared_filled`], latching exclusively.
     pub(crate) fn exclusive_filled(&self, id: FrameId, page: PageId) -> Filled<ExclusiveHold<'_>> {
         let frame = self.get(id);
         frame.before_waiting(page);
-        let mut filling = false;
-        let latched = frame.latch.try_lock_exclusive() || {
-            let mut locked = false;
-            frame.wait_latched(page, |latch| {
-                // This thread counts as a waiter now: a frame that is filled keeps its page until
-                // it is latched.
-                filling = frame.is_filling();
-                if !filling {
-                    latch.lock_exclusive();
-                    locked = true;
-                }
-            });
-            locked
-        };
-        if !latched {
-            return if filling { Filled::Filling } else { Filled::Gone };
+        if !frame.latch.try_lock_exclusive()
+            && let Some(missing) = Self::wait_filled(frame, page, RawLatch::lock_exclusive)
+        {
+            return missing;
         }
         let hold = ExclusiveHold { frames: self, id };
         if frame.holds(page) { Filled::Latched(hold) } else { Filled::Gone }
+    }
+    /// Runs `lock` unless the frame is being filled or holds another page by now; `None` once it is
+    /// latched.
+    #[cold]
+    fn wait_filled<H>(frame: &Frame, page: PageId, lock: fn(&RawLatch)) -> Option<Filled<H>> {
+        let mut filling = false;
+        let holds = frame.wait_latched(page, |latch| {
+            // This thread counts as a waiter now: a frame that is filled keeps its page until it is
+            // latched.
+            filling = frame.is_filling();
+            if !filling {
+                lock(latch);
+            }
+        });
+        match (holds, filling) {
+            (true, false) => None,
+            (true, true) => Some(Filled::Filling),
+            (false, _) => Some(Filled::Gone),
+        }
     }
     /// Latches a frame shared, whatever it holds, if that needs no waiting.
     pub(crate) fn try_shared(&self, id: FrameId) -> Option<SharedHold<'_>> {

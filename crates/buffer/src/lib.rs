@@ -17,13 +17,15 @@
 //! * No thread waits for a device while it holds a page latched exclusively, but the frame that the
 //!   device is to fill, one that no other thread can fix yet, or one that is being discarded
 //!   (`Rank::bars_devices`, checked in debug builds).
+//! * A thread that fills several frames at once waits for no other frame meanwhile
+//!   (`read_ahead.rs`).
 //! * No thread waits for a latch while it holds a staging buffer, a writing flag or a lock of the
 //!   pool; so a thread that holds latches may wait for everything but latches.
 //!
 //! Lock order: page latches (the caller's, in the order of its trees) → writing flag → staging →
-//! page table shard → free list → the locks of tier and log. `miss_curve` is a leaf. Inside this
-//! crate latches are only tried, with one exception: a checkpoint blocks on a latch while it holds
-//! nothing else.
+//! queue of pages to read → page table shard → free list or scan frames → the locks of tier and
+//! log. `miss_curve` is a leaf. Inside this crate latches are only tried, with one exception: a
+//! checkpoint blocks on a latch while it holds nothing else.
 //!
 //! How it fails: a read error is the caller's and leaves nothing behind; a write error leaves the
 //! page dirty in its frame, so that misses fail with it when no clean frame is left; a panic inside
@@ -49,12 +51,16 @@ mod guard;
 mod layout;
 mod miss_curve;
 mod page_table;
+mod page_use;
 mod pending;
 mod pool;
 mod ranks;
+mod read_ahead;
+mod read_queue;
 mod recovery_lsns;
 mod redo_on_read;
 mod replacement;
+mod scan_frames;
 mod staging;
 mod write_back;
 
@@ -63,5 +69,6 @@ pub use error::{BufferError, BufferErrorKind, Fixed};
 pub use fix::InMemory;
 pub use guard::{ExclusiveGuard, IntentGuard, OptimisticRef, PagePin, SharedGuard};
 pub use miss_curve::MissCurve;
+pub use page_use::PageUse;
 pub use pending::{PendingChanges, Repeated};
 pub use pool::{BufferPool, BufferStatistics, PoolOptions};

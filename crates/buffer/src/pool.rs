@@ -10,7 +10,9 @@ use crate::layout::Layout;
 use crate::miss_curve::{FollowedPages, MissCurve};
 use crate::page_table::PageTable;
 use crate::pending::Pending;
+use crate::read_queue::ReadAhead;
 use crate::recovery_lsns::RecoveryLsns;
+use crate::scan_frames::ScanFrames;
 use crate::staging::Staging;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{
@@ -49,8 +51,27 @@ pub struct BufferStatistics {
     pub batches_written: u64,
     /// Of these, batches that a miss had to write itself, the background step having fallen behind.
     pub batches_written_by_misses: u64,
+    /// Pages brought in before any thread fixed them.
+    pub pages_ahead: u64,
+    /// Of these, pages that were fixed since.
+    pub pages_ahead_used: u64,
+    /// Of these, pages that were evicted or freed before any thread fixed them.
+    pub pages_ahead_wasted: u64,
+    /// Most pages that were being read from the tier at one time.
+    pub reads_at_once_max: u64,
+    /// For each page read from the tier, the pages being read just then, itself included; all
+    /// added up.
+    pub reads_at_once_sum: u64,
     /// Bytes of DRAM in use.
     pub memory_bytes: u64,
+}
+
+impl BufferStatistics {
+    /// Pages being read from the tier when one is, on average.
+    #[must_use]
+    pub fn reads_at_once_mean(&self) -> f64 {
+        if self.misses == 0 { 0.0 } else { self.reads_at_once_sum as f64 / self.misses as f64 }
+    }
 }
 
 /// Pages in DRAM.
@@ -62,6 +83,8 @@ pub struct BufferPool {
     pub(crate) recovery: RecoveryLsns,
     pub(crate) free: FreeFrames,
     pub(crate) hand: ClockHand,
+    pub(crate) scan_frames: ScanFrames,
+    pub(crate) read_ahead: ReadAhead,
     pub(crate) staging: Staging,
     pub(crate) cleaner_call: CleanerCall,
     pub(crate) pending: Pending,
@@ -118,6 +141,8 @@ impl BufferPool {
             recovery: RecoveryLsns::new(layout.frames),
             free: FreeFrames::new(),
             hand: ClockHand::default(),
+            scan_frames: ScanFrames::new(layout.frames),
+            read_ahead: ReadAhead::new(layout.frames),
             staging: Staging::new(layout.staging_buffers, layout.batch_pages * page_size),
             cleaner_call: CleanerCall::default(),
             pending: Pending::default(),
@@ -181,6 +206,11 @@ impl BufferPool {
             pages_written: self.counters.pages_written.get(),
             batches_written: self.counters.batches_written.get(),
             batches_written_by_misses: self.counters.helped.get(),
+            pages_ahead: self.counters.pages_ahead.get(),
+            pages_ahead_used: self.counters.ahead_used.get(),
+            pages_ahead_wasted: self.counters.ahead_wasted.get(),
+            reads_at_once_max: self.counters.reading_max.get(),
+            reads_at_once_sum: self.counters.depths.get(),
             memory_bytes: self.memory_bytes as u64,
         }
     }

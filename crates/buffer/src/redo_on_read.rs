@@ -9,6 +9,7 @@ use crate::change_set::Changed;
 use crate::error::{BufferErrorKind, Fixed};
 use crate::frame::ExclusiveHold;
 use crate::guard::ExclusiveGuard;
+use crate::page_use::{PageUse, Uses};
 use crate::pending::{PendingChanges, Repeated};
 use crate::pool::BufferPool;
 use crate::replacement::Incoming;
@@ -68,7 +69,7 @@ impl BufferPool {
                 return Ok(false);
             }
             self.check_usable()?;
-            if let Some(incoming) = self.claim()?.install(page) {
+            if let Some(incoming) = self.claim(PageUse::Working)?.install(page, Uses::COLD) {
                 break [incoming];
             }
         };

@@ -2,11 +2,13 @@
 //!
 //! Free frames first, then the clock: its hand passes over the frames; a frame that was used since
 //! the hand's last visit loses its reference bit, a clean one that was not used is evicted. Pages
-//! come in *without* the bit and earn it by their second use, so that a scan replaces itself and
-//! not the working set. Cold dirty frames that the hand passes are collected; if a batch of them
-//! comes together before a clean frame, the background cleaner has fallen behind and the thread
-//! that misses writes the batch itself and frees it all, the group replacement of the FaCE paper
-//! (section 3.3) seen from DRAM.
+//! come in *without* the bit and earn it by their second use. Pages that only a scan wants take the
+//! frames of earlier such pages (`scan_frames.rs`), and are not offered to the flash cache.
+//!
+//! Cold dirty frames that the hand passes are collected; if a batch of them comes together before a
+//! clean frame, the background cleaner has fallen behind and the thread that misses writes the
+//! batch itself and frees it all, the group replacement of the FaCE paper (section 3.3) seen from
+//! DRAM.
 //!
 //! A page that cannot be written because of damage (a part of the page map that names its place
 //! cannot be read) stays in its frame, and the search for a victim goes on. Only if there is none
@@ -19,6 +21,7 @@
 use crate::change_set::ChangeSet;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::{ExclusiveHold, FrameId};
+use crate::page_use::{PageUse, Uses};
 use crate::pool::BufferPool;
 use crate::write_back::{Added, Batch};
 use firndb_base::sync::{before_device, thread};
@@ -37,6 +40,8 @@ const IDLE_PAUSE: Duration = Duration::from_millis(1);
 const ATTEMPTS_MAX: u32 = 10_000;
 /// Free frames tried before the clock: one that a thread still waits for cannot be taken yet.
 const FREE_TRIES_MAX: usize = 4;
+/// Frames of scans tried before the others: those whose page is still to be used are passed over.
+const SCAN_TRIES_MAX: usize = 8;
 
 /// Frames that one claim found to hold pages that cannot be written, because of damage.
 #[derive(Default)]
@@ -75,8 +80,9 @@ impl<'a> Claimed<'a> {
         Claimed { pool, hold: Some(hold) }
     }
 
-    /// Lets the frame hold `page`; `None` if another frame does already.
-    pub(crate) fn install(mut self, page: PageId) -> Option<Incoming<'a>> {
+    /// Lets the frame hold `page`, which comes in with these uses; `None` if another frame does
+    /// already.
+    pub(crate) fn install(mut self, page: PageId, uses: Uses) -> Option<Incoming<'a>> {
         let pool = self.pool;
         let chain = pool.table.lock(page);
         if chain.find(&pool.frames).is_some() {
@@ -84,9 +90,14 @@ impl<'a> Claimed<'a> {
         }
         let hold = self.hold.take().expect("a claimed frame is held until it is installed");
         hold.frame().set_filling(true);
+        hold.frame().set_uses(uses);
         chain.insert(&pool.frames, hold.id());
+        drop(chain);
         hold.frame().count_change();
         pool.counters.resident.add(1);
+        if uses.is_once() {
+            pool.scan_frames.push(hold.id());
+        }
         Some(Incoming { pool, page, hold: Some(hold) })
     }
 }
@@ -129,7 +140,9 @@ impl<'a> Incoming<'a> {
         frame.set_tier_version(version);
         frame.set_offered(false);
         frame.set_redone(false);
-        frame.forget_reference();
+        if frame.uses().is_ahead() {
+            self.pool.counters.pages_ahead.add(1);
+        }
         frame.set_filling(false);
         hold
     }
@@ -139,6 +152,7 @@ impl Drop for Incoming<'_> {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
             hold.frame().set_filling(false);
+            hold.frame().set_uses(Uses::COLD);
             self.pool.vacate(hold, self.page);
         }
     }
@@ -150,6 +164,7 @@ impl BufferPool {
         self.table.lock(page).remove(&self.frames, hold.id());
         hold.frame().count_change();
         self.counters.resident.subtract(1);
+        self.note_waste(hold.frame().uses());
         drop(Claimed::new(self, hold));
     }
 
@@ -158,23 +173,23 @@ impl BufferPool {
         (self.frames.count() - self.frames.made()) as usize + self.free.len()
     }
 
-    /// A frame for a page that comes in. It may have to write pages first: the caller may hold
-    /// latches, shared or of frames that are being filled, but no lock and no writing flag.
-    pub(crate) fn claim(&self) -> Fixed<Claimed<'_>> {
+    /// A page with these uses is dropped.
+    fn note_waste(&self, uses: Uses) {
+        if uses.is_ahead() {
+            self.counters.ahead_wasted.add(1);
+        }
+    }
+
+    /// A frame for a page that comes in for `page_use`. It may have to write pages first: the
+    /// caller may hold latches, shared or of frames that are being filled, but no lock and no
+    /// writing flag.
+    pub(crate) fn claim(&self, page_use: PageUse) -> Fixed<Claimed<'_>> {
         before_device();
-        let turns = 2 * self.frames.count();
         let mut cold = Vec::new();
         let mut stuck = Stuck::default();
         let mut idle_attempts = 0;
         for _ in 0..ATTEMPTS_MAX {
-            cold.clear();
-            let claimed =
-                self.claim_free().or_else(|| self.sweep(turns, self.batch_pages, &mut cold, &stuck.frames));
-            if claimed.is_none() || !cold.is_empty() {
-                // Dirty frames have come under the hand: the cleaner is behind.
-                self.cleaner_call.raise();
-            }
-            if let Some(claimed) = claimed {
+            if let Some(claimed) = self.try_claim(page_use, &mut cold, &stuck.frames) {
                 return Ok(claimed);
             }
             if cold.is_empty() || !self.write_and_free(&cold, &mut stuck)? {
@@ -190,6 +205,52 @@ impl BufferPool {
             }
         }
         Err(stuck.into_error().unwrap_or_else(|| self.no_frame()))
+    }
+
+    /// A frame for a page that comes in, if one is free or clean and unused: waits for nothing.
+    pub(crate) fn claim_at_hand(&self, page_use: PageUse) -> Option<Claimed<'_>> {
+        self.try_claim(page_use, &mut Vec::new(), &BTreeSet::new())
+    }
+
+    /// One attempt of [`BufferPool::claim`]; `cold` gets the frames that must be written first.
+    fn try_claim(
+        &self,
+        page_use: PageUse,
+        cold: &mut Vec<FrameId>,
+        stuck: &BTreeSet<FrameId>,
+    ) -> Option<Claimed<'_>> {
+        cold.clear();
+        let turns = 2 * self.frames.count();
+        let claimed = match page_use {
+            PageUse::Once => self.claim_spent(),
+            PageUse::Working => None,
+        };
+        let claimed = claimed
+            .or_else(|| self.claim_free())
+            .or_else(|| self.sweep(turns, self.batch_pages, cold, stuck));
+        if claimed.is_none() || !cold.is_empty() {
+            // Dirty frames have come under the hand: the cleaner is behind.
+            self.cleaner_call.raise();
+        }
+        claimed
+    }
+
+    /// The frame of a page that a scan has used, and no other thread since.
+    fn claim_spent(&self) -> Option<Claimed<'_>> {
+        for _ in 0..SCAN_TRIES_MAX {
+            let id = self.scan_frames.pop()?;
+            let uses = self.frames.get(id).uses();
+            if uses == Uses::ONCE
+                && let Some(claimed) = self.evict(id)
+            {
+                return Some(claimed);
+            }
+            if uses.is_once() {
+                // Still to be used, or in use.
+                self.scan_frames.push(id);
+            }
+        }
+        None
     }
 
     fn no_frame(&self) -> BufferError {
@@ -261,7 +322,9 @@ impl BufferPool {
     /// Whether the tier has to be asked before the frame's page may be dropped. A hint without a
     /// latch.
     pub(crate) fn must_be_offered(&self, id: FrameId) -> bool {
-        self.recovery.get(id).is_some() || (!self.frames.get(id).is_offered() && self.tier.wants_clean())
+        let frame = self.frames.get(id);
+        let may_be_offered = !frame.is_offered() && !frame.uses().is_once();
+        self.recovery.get(id).is_some() || (may_be_offered && self.tier.wants_clean())
     }
 
     /// Evicts a page that the tier has, if no thread uses it.
@@ -283,7 +346,12 @@ impl BufferPool {
         frame.count_change();
         self.counters.resident.subtract(1);
         self.counters.evictions.add(1);
-        self.followed_pages.evicted(page);
+        let uses = frame.uses();
+        self.note_waste(uses);
+        if !uses.is_once() {
+            // More memory would not keep a scan's page: it takes a part of any pool.
+            self.followed_pages.evicted(page);
+        }
         Some(Claimed::new(self, hold))
     }
 

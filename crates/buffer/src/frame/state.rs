@@ -2,10 +2,11 @@
 //! done to each.
 
 use crate::change_set::ChangeSetCell;
+use crate::page_use::{PageUse, Uses};
 use crate::ranks;
 use firndb_base::sync::RawLatch;
 use firndb_base::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use firndb_base::{Lsn, PageId};
@@ -30,7 +31,7 @@ pub(crate) struct Frame {
     /// Next frame in the page table's chain; the table gives it its meaning.
     pub(crate) next: AtomicU32,
     waiters: AtomicU32,
-    referenced: AtomicBool,
+    uses: AtomicU8,
     writing: AtomicBool,
     offered: AtomicBool,
     redone: AtomicBool,
@@ -54,7 +55,7 @@ impl Frame {
             tier_version: AtomicU64::new(0),
             next: AtomicU32::new(u32::MAX),
             waiters: AtomicU32::new(0),
-            referenced: AtomicBool::new(false),
+            uses: AtomicU8::new(Uses::COLD.byte()),
             writing: AtomicBool::new(false),
             offered: AtomicBool::new(false),
             redone: AtomicBool::new(false),
@@ -121,17 +122,35 @@ impl Frame {
         self.version() != self.tier_version()
     }
 
+    pub(crate) fn uses(&self) -> Uses {
+        Uses::from_byte(self.uses.load(Relaxed))
+    }
     pub(crate) fn is_referenced(&self) -> bool {
-        self.referenced.load(Relaxed)
+        self.uses() == Uses::REFERENCED
     }
-    /// Notes a use. Stores only if it must, so that a hot page's line is not written for it.
-    pub(crate) fn reference(&self) {
-        if !self.referenced.load(Relaxed) {
-            self.referenced.store(true, Relaxed);
+    /// Notes a use other than the common one, of a page that is referenced already; returns whether
+    /// it is the first of a page that was read ahead. The caller holds a latch.
+    pub(crate) fn note_use(&self, page_use: PageUse) -> bool {
+        let before = self.uses();
+        let after = before.after(page_use);
+        if before.is_ahead() {
+            // Of the threads that share the latch one is the first.
+            return self.uses.compare_exchange(before.byte(), after.byte(), Relaxed, Relaxed).is_ok();
         }
+        // Stores only if it must, so that scans that share a page do not write its line.
+        if after != before {
+            self.uses.store(after.byte(), Relaxed);
+        }
+        false
     }
+    /// For the page that comes in. The caller holds the exclusive latch.
+    pub(crate) fn set_uses(&self, uses: Uses) {
+        self.debug_assert_exclusive();
+        self.uses.store(uses.byte(), Relaxed);
+    }
+    /// The hand passes: no latch is held, and the frame may have got another page meanwhile.
     pub(crate) fn forget_reference(&self) {
-        self.referenced.store(false, Relaxed);
+        let _ = self.uses.compare_exchange(Uses::REFERENCED.byte(), Uses::COLD.byte(), Relaxed, Relaxed);
     }
 
     /// Whether the tier was offered this page, clean or dirty, since it was read.

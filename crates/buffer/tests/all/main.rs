@@ -4,5 +4,6 @@
 mod common;
 mod failures_lose_nothing;
 mod many_threads_see_every_change;
+mod pages_are_read_ahead;
 mod pages_are_redone_as_they_come_in;
 mod pages_come_and_go;

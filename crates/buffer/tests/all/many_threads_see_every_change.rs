@@ -5,6 +5,7 @@
 use crate::common::{World, count_up, counter_of};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId, Progress};
+use firndb_buffer::PageUse;
 use firndb_log::LogErrorKind;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -68,7 +69,7 @@ fn work(world: &World, model: &Model, seed: u64, steps: u32) {
                 }
             }
             7 => {
-                world.pool.prefetch(&[page, PageId(page.0 + 1), world.pages[0]]);
+                world.pool.bring_in(&[page, PageId(page.0 + 1), world.pages[0]], PageUse::Working);
             }
             8 => {
                 // Two latches at once, in ascending order.

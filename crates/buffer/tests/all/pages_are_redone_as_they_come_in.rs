@@ -5,7 +5,7 @@
 use crate::common::{World, count_up, counter_of};
 use firndb_base::sync::before_device;
 use firndb_base::{Lsn, PageId};
-use firndb_buffer::{BufferError, BufferErrorKind, ExclusiveGuard, PendingChanges, Repeated};
+use firndb_buffer::{BufferError, BufferErrorKind, ExclusiveGuard, PageUse, PendingChanges, Repeated};
 use firndb_tier::Found;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -93,7 +93,7 @@ fn every_reader_of_a_page_sees_it_redone() {
                 for turn in 0..80 {
                     let page = world.pages[(turn * 7 + thread / 2) % world.pages.len()];
                     if turn % 5 == 0 {
-                        world.pool.prefetch(&[page]);
+                        world.pool.bring_in(&[page], PageUse::Working);
                     }
                     let guard = world.pool.exclusive(page).expect("fixed");
                     assert_eq!(counter_of(page, &guard), 3);
@@ -124,7 +124,7 @@ fn a_page_that_cannot_be_redone_is_in_no_frame_and_stays_pending() {
             });
         }
     });
-    assert_eq!(world.pool.prefetch(&world.pages), 0);
+    assert_eq!(world.pool.bring_in(&world.pages, PageUse::Working), 0);
     let statistics = world.pool.statistics();
     assert_eq!((statistics.resident, statistics.dirty), (0, 0), "half redone is not redone");
     assert_eq!((changes.oldest(), world.pool.oldest_recovery_lsn()), (oldest, None));
@@ -239,7 +239,7 @@ fn a_page_whose_changes_are_in_the_log_only_comes_once_they_were_read() {
     changes.fails.store(true, SeqCst);
     let error = world.pool.shared(world.pages[1]).err().expect("the log cannot be read");
     assert_eq!(error.kind, BufferErrorKind::Unreadable);
-    assert_eq!(world.pool.prefetch(&world.pages), 0, "the log is not read for a hint");
+    assert_eq!(world.pool.bring_in(&world.pages, PageUse::Working), 0, "the log is not read for a hint");
     assert_eq!(world.pool.statistics().resident, 0, "no reader gets the page without its changes");
     changes.fails.store(false, SeqCst);
     std::thread::scope(|scope| {

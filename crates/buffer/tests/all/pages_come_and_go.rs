@@ -2,7 +2,7 @@
 
 use crate::common::{PAGE_SIZE, World, budget_for, count_up, counter_of};
 use firndb_base::PageId;
-use firndb_buffer::{BufferErrorKind, BufferPool, Changed, PoolOptions};
+use firndb_buffer::{BufferErrorKind, BufferPool, Changed, PageUse, PoolOptions};
 use firndb_log::{LogClass, Record};
 use firndb_tier::testing::MemoryTier;
 use firndb_tier::{Allocation, PageTier};
@@ -150,9 +150,9 @@ fn a_page_freed_without_being_forgotten_does_not_stop_checkpoints() {
 #[test]
 fn prefetched_pages_come_with_one_read_and_are_hits() {
     let world = World::new(128, 20);
-    assert_eq!(world.pool.prefetch(&world.pages[..5]), 5);
-    assert_eq!(world.pool.prefetch(&world.pages[..10]), 5);
-    assert_eq!(world.pool.prefetch(&[PageId(10_000)]), 0, "an error is left to the fix");
+    assert_eq!(world.pool.bring_in(&world.pages[..5], PageUse::Working), 5);
+    assert_eq!(world.pool.bring_in(&world.pages[..10], PageUse::Working), 5);
+    assert_eq!(world.pool.bring_in(&[PageId(10_000)], PageUse::Working), 0, "an error is left to the fix");
     for &page in &world.pages[..10] {
         assert_eq!(world.counter(page), 0);
     }

@@ -54,7 +54,7 @@ use firndb_base::sync::atomic::AtomicU64;
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::sync::{Mutex, OnceLock};
 use firndb_base::{Lsn, PageId};
-use firndb_buffer::{BufferError, BufferErrorKind, BufferPool};
+use firndb_buffer::{BufferError, BufferErrorKind, BufferPool, PageUse};
 use firndb_tier::PageTier;
 use firndb_tier::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -250,10 +250,10 @@ impl Pending {
             in_background.extend(&pages);
             pages
         };
-        pool.prefetch(&pages);
+        pool.bring_in(&pages, PageUse::Working);
         let mut failed = Vec::new();
         let outcome = pages.iter().try_for_each(|page| {
-            failed.extend(self.bring_in(*page, pool)?.map(|error| (*page, error)));
+            failed.extend(self.redo_by_reading(*page, pool)?.map(|error| (*page, error)));
             Ok(())
         });
         let mut waiting = self.waiting.lock();
@@ -268,7 +268,7 @@ impl Pending {
     }
 
     /// Brings a page up to date by reading it; returns why not, if the page is the cause.
-    fn bring_in(&self, page: PageId, pool: &BufferPool) -> Result<Option<BufferError>, Error> {
+    fn redo_by_reading(&self, page: PageId, pool: &BufferPool) -> Result<Option<BufferError>, Error> {
         if !self.waiting.lock().pages.contains_key(&page) {
             return Ok(None);
         }
@@ -317,7 +317,7 @@ impl Pending {
         };
         let mut given_up = Vec::new();
         let outcome = held.into_iter().try_for_each(|(page, last)| {
-            let Some(error) = self.bring_in(page, pool)? else { return Ok(()) };
+            let Some(error) = self.redo_by_reading(page, pool)? else { return Ok(()) };
             // No mark could be written for a page whose entry in the map is not known.
             if store.version_of(page).is_err() {
                 return Ok(());

@@ -24,6 +24,9 @@ pub(crate) const ARCHIVE_STOP_MAX: Duration = Duration::from_secs(5);
 /// How long background work rests after a failure that may pass.
 const FAILURE_NAP: Duration = Duration::from_millis(250);
 
+/// How long a reader sleeps when there is nothing to read ahead.
+const READER_NAP: Duration = Duration::from_secs(1);
+
 /// The archiver thread's name: the only thread that may be left behind.
 const ARCHIVE_THREAD: &str = "firn-archive";
 
@@ -53,7 +56,11 @@ impl Threads {
             ("firn-cleaner", Shared::clean as fn(&Shared)),
             ("firn-checkpoint", Shared::checkpoint),
             ("firn-maintain", Shared::maintain),
+            // Two, so that the device has the pages of one while the other hands its own out.
+            ("firn-reader-1", Shared::read_ahead),
+            ("firn-reader-2", Shared::read_ahead),
         ];
+        engine.pool.begin_read_ahead();
         if !engine.recovery.is_complete() {
             bodies.push(("firn-recovery", Shared::recover));
         }
@@ -83,6 +90,7 @@ impl Threads {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.engine.checkpointer.stop();
         self.shared.engine.log.stop_waiting_for_log();
+        self.shared.engine.pool.end_read_ahead();
         if let Some(archive) = &self.shared.engine.archive {
             archive.stop_waiting();
         }
@@ -124,6 +132,15 @@ impl Shared {
                     self.engine.background_failed("writing pages", &error.into());
                     self.nap(FAILURE_NAP);
                 }
+            }
+        }
+    }
+
+    fn read_ahead(&self) {
+        while !self.is_stopping() {
+            match self.engine.pool.read_ahead_step() {
+                Progress::Worked => {}
+                Progress::Idle => self.engine.pool.wait_for_read_ahead(READER_NAP),
             }
         }
     }

@@ -1,0 +1,133 @@
+//! Reading ahead: bringing pages in before a thread fixes them, many with one read of the tier.
+//!
+//! [`BufferPool::bring_in`] reads a batch in the calling thread. [`BufferPool::read_ahead`] queues
+//! page numbers for the reader threads; each of them takes a window of the queue, claims frames and
+//! reads the window as one batch. There are several readers, so that the device has the pages of
+//! one while another hands its own out.
+//!
+//! Invariants:
+//! * All of this is a hint. What is queued may be dropped, by a full queue, for want of a frame, or
+//!   because no reader runs; an error is left to the fix that meets it. A page in the queue that a
+//!   thread fixes first is read by that thread.
+//! * A thread that fills several frames waits for nothing but the device: it waits for a frame only
+//!   while it has none, and takes more only if they are at hand. So a thread that holds latches and
+//!   wants a page that is being filled never waits for a thread that waits for it.
+//! * The frames being filled are at most an eighth of the pool for the readers, and as many for
+//!   the callers of `bring_in` (`read_queue.rs`).
+
+use crate::frame::state::can_be_held;
+use crate::page_use::{PageUse, Uses};
+use crate::pool::BufferPool;
+use crate::replacement::Incoming;
+use firndb_base::{PageId, Progress};
+use std::time::Duration;
+
+/// Most pages of one batch that is brought in.
+const BATCH_PAGES_MAX: usize = 256;
+
+impl BufferPool {
+    /// Brings in those of `pages` that are not in DRAM, as one read of the tier, without latching
+    /// them for the caller; returns how many were brought in. A hint: stops early if frames are
+    /// short, and leaves errors to the fix that meets them. The caller holds no latch.
+    pub fn bring_in(&self, pages: &[PageId], page_use: PageUse) -> usize {
+        let portion = self.read_ahead.for_callers.take(pages.len().min(BATCH_PAGES_MAX));
+        self.bring(pages.iter().map(|page| (*page, page_use)), portion.frames).came
+    }
+
+    /// Queues those of `pages` that are not in DRAM for the reader threads, in this order, and
+    /// returns how many it has queued: none where no reader runs, fewer when the queue is full.
+    /// Waits for nothing; the caller may hold latches.
+    pub fn read_ahead(&self, pages: &[PageId], page_use: PageUse) -> usize {
+        if pages.is_empty() || !self.read_ahead.is_open() || self.check_usable().is_err() {
+            return 0;
+        }
+        let absent = pages.iter().filter(|page| can_be_held(**page) && !self.seems_resident(**page));
+        self.read_ahead.push(absent.map(|page| (*page, page_use)))
+    }
+
+    /// Pages that one scan should have queued or unused at most: enough that the readers never run
+    /// dry.
+    pub fn read_ahead_pages(&self) -> usize {
+        2 * self.read_ahead.window()
+    }
+
+    /// Lets hints be queued, for reader threads that start now.
+    pub fn begin_read_ahead(&self) {
+        self.read_ahead.open();
+    }
+    /// Drops what is queued and whatever comes; wakes the reader threads so that they end.
+    pub fn end_read_ahead(&self) {
+        self.read_ahead.close();
+    }
+
+    /// Reads a window of the queue, as one batch of the tier. A step of a reader thread: to be
+    /// called again at once after `Worked`, and after [`BufferPool::wait_for_read_ahead`] after
+    /// `Idle`. The caller holds no latch.
+    pub fn read_ahead_step(&self) -> Progress {
+        let window = self.read_ahead.take_window();
+        if window.is_empty() {
+            return Progress::Idle;
+        }
+        let portion = self.read_ahead.for_readers.take(window.len());
+        let brought = self.bring(window.iter().copied(), portion.frames);
+        if (1..window.len()).contains(&brought.passed) {
+            // Frames were short: the next step may wait for one.
+            self.read_ahead.put_back(&window[brought.passed..]);
+        }
+        Progress::Worked
+    }
+
+    /// Blocks until there is something to read ahead, for at most `time`; not at all when reading
+    /// ahead has ended.
+    pub fn wait_for_read_ahead(&self, time: Duration) {
+        self.read_ahead.wait(time);
+    }
+
+    /// Whether each of `pages` is in DRAM, or just being read. Hints: no latch is taken.
+    pub fn resident(&self, pages: &[PageId], found: &mut Vec<bool>) {
+        found.clear();
+        found.extend(pages.iter().map(|page| self.seems_resident(*page)));
+    }
+
+    fn seems_resident(&self, page: PageId) -> bool {
+        self.table.find(&self.frames, page).is_some()
+    }
+
+    /// Reads those of the pages that are in no frame as one batch of `most` at most.
+    fn bring(&self, wanted: impl Iterator<Item = (PageId, PageUse)>, most: usize) -> Brought {
+        let mut incoming: Vec<Incoming<'_>> = Vec::with_capacity(most);
+        let mut brought = Brought { passed: 0, came: 0 };
+        for (page, page_use) in wanted {
+            if incoming.len() == most || self.check_usable().is_err() {
+                break;
+            }
+            if can_be_held(page) && !self.seems_resident(page) {
+                // Latches of pages that come in are held from the second page on.
+                let claimed = match incoming.is_empty() {
+                    true => self.claim(page_use).ok(),
+                    false => self.claim_at_hand(page_use),
+                };
+                let Some(claimed) = claimed else { break };
+                incoming.extend(claimed.install(page, Uses::of(page_use).ahead()));
+            }
+            brought.passed += 1;
+        }
+        let found = self.read(&mut incoming);
+        for (incoming, found) in incoming.into_iter().zip(found) {
+            if let Ok(found) = found
+                && self.arrive(incoming, found).is_ok_and(|hold| hold.is_some())
+            {
+                brought.came += 1;
+            }
+        }
+        brought
+    }
+}
+
+/// What became of the pages that were to be brought in.
+struct Brought {
+    /// Pages looked at: the first ones.
+    passed: usize,
+    /// Pages brought in.
+    came: usize,
+}

@@ -1,0 +1,136 @@
+//! The queue of pages to read ahead, and how many frames may be filled for it.
+//!
+//! Invariant: there are no more pages in the queue, nor frames being filled for them, than an
+//! eighth of the pool's frames.
+
+use crate::page_use::PageUse;
+use crate::ranks;
+use firndb_base::PageId;
+use firndb_base::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Release},
+};
+use firndb_base::sync::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Pages of a window: with those of the other reader, what keeps a drive busy.
+const WINDOW_PAGES_MAX: usize = 32;
+
+/// How many frames may be filled at once for one purpose.
+pub(crate) struct Share {
+    most: usize,
+    taken: AtomicUsize,
+}
+
+/// Frames of a share, until it is dropped.
+pub(crate) struct Portion<'a> {
+    share: &'a Share,
+    pub(crate) frames: usize,
+}
+
+impl Share {
+    fn of(frames: u32) -> Share {
+        Share { most: (frames as usize / 8).max(1), taken: AtomicUsize::new(0) }
+    }
+    /// Up to `wanted` frames, as many as are left.
+    pub(crate) fn take(&self, wanted: usize) -> Portion<'_> {
+        let left = |taken: usize| Some(taken + wanted.min(self.most - taken));
+        let before = self.taken.fetch_update(AcqRel, Acquire, left).expect("the new count is always given");
+        Portion { share: self, frames: wanted.min(self.most - before) }
+    }
+}
+
+impl Drop for Portion<'_> {
+    fn drop(&mut self) {
+        let before = self.share.taken.fetch_sub(self.frames, AcqRel);
+        assert!((self.frames..=self.share.most).contains(&before), "a share of the frames is never exceeded");
+    }
+}
+
+/// What is to be read ahead.
+pub(crate) struct ReadAhead {
+    /// Whether readers run; without them nothing is queued.
+    open: AtomicBool,
+    queue: Mutex<VecDeque<(PageId, PageUse)>>,
+    /// Notified when pages are queued, and when the readers are to end.
+    called: Condvar,
+    pub(crate) for_readers: Share,
+    pub(crate) for_callers: Share,
+}
+
+impl ReadAhead {
+    pub(crate) fn new(frames: u32) -> ReadAhead {
+        ReadAhead {
+            open: AtomicBool::new(false),
+            queue: ranks::AHEAD.mutex(VecDeque::new()),
+            called: Condvar::new(),
+            for_readers: Share::of(frames),
+            for_callers: Share::of(frames),
+        }
+    }
+
+    /// Two windows are no more than the readers' share.
+    pub(crate) fn window(&self) -> usize {
+        (self.for_readers.most / 2).clamp(1, WINDOW_PAGES_MAX)
+    }
+
+    pub(crate) fn take_window(&self) -> Vec<(PageId, PageUse)> {
+        let mut queue = self.queue.lock();
+        let pages = self.window().min(queue.len());
+        queue.drain(..pages).collect()
+    }
+
+    /// Puts pages back that the next window begins with.
+    pub(crate) fn put_back(&self, pages: &[(PageId, PageUse)]) {
+        let mut queue = self.queue.lock();
+        if self.is_open() {
+            for page in pages.iter().rev() {
+                queue.push_front(*page);
+            }
+            queue.truncate(self.for_readers.most);
+        }
+    }
+
+    /// Whether readers run.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Acquire)
+    }
+
+    /// Queues pages while there is space and readers run; returns how many.
+    pub(crate) fn push(&self, pages: impl Iterator<Item = (PageId, PageUse)>) -> usize {
+        let mut queue = self.queue.lock();
+        if !self.is_open() {
+            return 0;
+        }
+        let before = queue.len();
+        queue.extend(pages.take(self.for_readers.most - before));
+        let queued = queue.len() - before;
+        if queue.len() > self.window() {
+            self.called.notify_all();
+        } else if queued > 0 {
+            self.called.notify_one();
+        }
+        queued
+    }
+
+    /// Blocks until there is a page in the queue, for at most `time`; not at all when closed.
+    pub(crate) fn wait(&self, time: Duration) {
+        let mut queue = self.queue.lock();
+        if queue.is_empty() && self.is_open() {
+            self.called.wait_for(&mut queue, time);
+        }
+    }
+
+    /// Readers run from now on.
+    pub(crate) fn open(&self) {
+        self.open.store(true, Release);
+    }
+    /// Drops what is queued and whatever comes, and wakes the readers.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue.lock();
+        self.open.store(false, Release);
+        queue.clear();
+        self.called.notify_all();
+    }
+}
