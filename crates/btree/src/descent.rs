@@ -13,7 +13,7 @@ use crate::node::{MAX_LEVEL, Node, NodeParts};
 use crate::tree::Tree;
 use firndb_base::PageId;
 use firndb_base::codec::Malformed;
-use firndb_buffer::{ExclusiveGuard, SharedGuard};
+use firndb_buffer::{ExclusiveGuard, PageUse, SharedGuard};
 
 /// Which child to go to.
 #[derive(Clone, Copy)]
@@ -149,7 +149,7 @@ impl Tree {
             expected = Some(node.level() - 1);
             let child = target.child(guard.page(), &node)?;
             if node.level() == level + 1 {
-                pool.prefetch(&beside(&node, guard.page())?);
+                pool.bring_in(&beside(&node, guard.page())?, PageUse::Working);
             }
             let next = pool.shared(child)?;
             guard = next;

@@ -28,8 +28,12 @@ const BATCH_PAGES_MAX: usize = 256;
 impl BufferPool {
     /// Brings in those of `pages` that are not in DRAM, as one read of the tier, without latching
     /// them for the caller; returns how many were brought in. A hint: stops early if frames are
-    /// short, and leaves errors to the fix that meets them. The caller holds no latch.
+    /// short, and leaves errors to the fix that meets them. The caller may hold latches as for
+    /// [`BufferPool::shared`].
     pub fn bring_in(&self, pages: &[PageId], page_use: PageUse) -> usize {
+        if pages.iter().all(|page| self.seems_resident(*page)) {
+            return 0;
+        }
         let portion = self.read_ahead.for_callers.take(pages.len().min(BATCH_PAGES_MAX));
         self.bring(pages.iter().map(|page| (*page, page_use)), portion.frames).came
     }
