@@ -31,8 +31,8 @@ use crate::table::Table;
 use crate::write;
 use firndb_base::TreeId;
 use firndb_base::sync::{Arc, thread};
-use firndb_btree::{Direction, Position};
-use firndb_txn::{CancelToken, Isolation, RowBatch, TxnErrorKind, TxnOptions};
+use firndb_btree::Position;
+use firndb_txn::{CancelToken, Course, Isolation, RowBatch, TxnErrorKind, TxnOptions};
 
 /// How often in a row one leaf may lose a deadlock before the build gives up.
 const ATTEMPTS_MAX: u32 = 1000;
@@ -142,7 +142,7 @@ impl Catalog {
         batch: &mut RowBatch,
     ) -> Result<Option<Position>, TableError> {
         let mut txn = self.manager.begin(options.clone());
-        let next = txn.scan(&state.tree, from, None, Direction::Forward, batch)?;
+        let next = txn.scan(&state.tree, from, Course::forward(None), batch)?;
         let (mut entry, mut large) = (Entry::default(), Vec::new());
         for (at, (key, stored)) in batch.iter().enumerate() {
             let value = if batch.flag(at) {

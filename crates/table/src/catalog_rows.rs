@@ -10,8 +10,8 @@ use crate::error::TableError;
 use crate::show;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Crc32c, PageId, TreeId};
-use firndb_btree::{Direction, Position, Tree};
-use firndb_txn::{RowBatch, Transaction, TxnError};
+use firndb_btree::{Position, Tree};
+use firndb_txn::{Course, RowBatch, Transaction, TxnError};
 
 const OBJECT: &[u8] = b"object/";
 const DROPPED: &[u8] = b"dropped/";
@@ -104,7 +104,7 @@ pub(crate) fn read_all(txn: &mut Transaction, system: &Tree) -> Result<Stored, T
     let mut batch = RowBatch::new();
     let mut from = Some(Position::Start);
     while let Some(position) = from {
-        from = match txn.scan(system, &position, None, Direction::Forward, &mut batch) {
+        from = match txn.scan(system, &position, Course::forward(None), &mut batch) {
             Ok(next) => next,
             Err(error) if error.concerns_a_page() => {
                 let next = system.past_leaf(&position)?;

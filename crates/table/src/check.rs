@@ -1,7 +1,6 @@
 //! Comparing a table with its indexes and its large values, both ways.
 
 use crate::catalog::Catalog;
-use crate::cursor::Walk;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState};
 use crate::large::{self, Part, ValueId};
@@ -10,6 +9,7 @@ use crate::show;
 use crate::state::{LiveIndex, State};
 use crate::table::Table;
 use crate::table_kind::TableKind;
+use crate::walk::Walk;
 use firndb_base::sync::Arc;
 use firndb_btree::Direction;
 use firndb_txn::{Transaction, TxnOptions};

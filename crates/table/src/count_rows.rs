@@ -1,9 +1,9 @@
 //! Counting the rows of a table, or estimating how many there are.
 
-use crate::cursor::Walk;
 use crate::error::TableError;
 use crate::range::KeyRange;
 use crate::table::Table;
+use crate::walk::Walk;
 use firndb_base::rng::Rng;
 use firndb_btree::{Direction, TreeErrorKind};
 use firndb_txn::{RowHeader, Transaction};

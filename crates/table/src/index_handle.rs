@@ -1,6 +1,6 @@
 //! Reading through an index.
 
-use crate::cursor::{CursorStatement, KeyAndValue, Walk};
+use crate::cursor::{CursorStatement, KeyAndValue};
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition};
 use crate::range::KeyRange;
@@ -8,6 +8,7 @@ use crate::state::{LiveIndex, State};
 use crate::table::Table;
 use crate::table_kind::TableKind;
 use crate::value::ValueRef;
+use crate::walk::Walk;
 use firndb_base::TreeId;
 use firndb_base::sync::Arc;
 use firndb_btree::Direction;
@@ -172,7 +173,7 @@ impl IndexCursor {
         index.check_readable(txn)?;
         self.statement.belongs_to(txn)?;
         loop {
-            if !self.statement.advance(txn, &mut self.walk, &index.tree)? {
+            if !self.statement.advance(txn, &mut self.walk, &index.tree, None)? {
                 return Ok(None);
             }
             match self.fetch(txn, &state, index) {
@@ -226,7 +227,7 @@ impl IndexCursor {
         let index = self.index.live(&state)?;
         index.check_readable(txn)?;
         self.statement.belongs_to(txn)?;
-        if !self.statement.advance(txn, &mut self.walk, &index.tree)? {
+        if !self.statement.advance(txn, &mut self.walk, &index.tree, None)? {
             return Ok(None);
         }
         let (key, value) = self.walk.current();

@@ -28,7 +28,7 @@ use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{TxnId, crc32c};
 use firndb_btree::{Change, Direction, Position, Tree, Visit};
 use firndb_log::LogClass;
-use firndb_txn::{RowHeader, Transaction};
+use firndb_txn::{Course, RowHeader, Transaction};
 
 /// Chunks removed by one background step.
 const CHUNKS_FREED_MAX: usize = 256;
@@ -192,7 +192,7 @@ pub(crate) fn freed(
         None => Position::Start,
     });
     while let Some(from) = position {
-        position = txn.scan(tree, &from, Some(&[CHUNK]), Direction::Forward, &mut batch)?;
+        position = txn.scan(tree, &from, Course::forward(Some(&[CHUNK])), &mut batch)?;
         for (key, _) in batch.iter() {
             match Part::decode(key)? {
                 Part::Freed(id) if found.len() < limit => found.push(id),

@@ -48,6 +48,7 @@ mod table_kind;
 mod testing;
 mod typed;
 mod value;
+mod walk;
 mod write;
 
 pub use catalog::{Catalog, SYSTEM_TREE};

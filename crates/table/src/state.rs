@@ -265,12 +265,26 @@ impl Shared {
 
     /// As [`Shared::state`], for a statement of `txn`.
     pub(crate) fn state_for(&self, txn: &Transaction) -> Result<Arc<State>, TableError> {
-        if !Arc::ptr_eq(txn.manager(), &self.manager) {
-            return Err(TableError::bad_argument(
-                "the transaction belongs to another database than the table",
-            ));
-        }
+        self.check_owner(txn)?;
         self.state()
+    }
+
+    /// Fails as [`Shared::state_for`], for a call of `txn` that uses no state.
+    pub(crate) fn check_usable_by(&self, txn: &Transaction) -> Result<(), TableError> {
+        self.check_owner(txn)?;
+        match self.generation.load(Ordering::SeqCst) {
+            u64::MAX => self.state().map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_owner(&self, txn: &Transaction) -> Result<(), TableError> {
+        match Arc::ptr_eq(txn.manager(), &self.manager) {
+            true => Ok(()),
+            false => {
+                Err(TableError::bad_argument("the transaction belongs to another database than the table"))
+            }
+        }
     }
 
     /// Puts another state in place, or none.

@@ -16,6 +16,7 @@
 //!    no lock;
 //! 4. a transaction that has locked a whole tree for reading has no other range lock in it.
 
+use crate::key_range::KeyRange;
 use crate::ranks;
 use firndb_base::hash::{FixedMap, hash_bytes};
 use firndb_base::sync::Mutex;
@@ -29,31 +30,6 @@ pub(crate) enum Mode {
     Shared,
     /// Writing and locking.
     Exclusive,
-}
-
-/// Keys from `low` to `high`; `None` is without bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyRange {
-    /// First key in the range.
-    pub low: Option<Vec<u8>>,
-    /// Last key, and whether it is itself in the range.
-    pub high: Option<(Vec<u8>, bool)>,
-}
-
-impl KeyRange {
-    pub const ALL: KeyRange = KeyRange { low: None, high: None };
-
-    /// One key.
-    pub fn of_key(key: &[u8]) -> KeyRange {
-        KeyRange { low: Some(key.to_vec()), high: Some((key.to_vec(), true)) }
-    }
-
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.low.as_ref().is_none_or(|low| low.as_slice() <= key)
-            && self.high.as_ref().is_none_or(|(high, inclusive)| {
-                if *inclusive { key <= high.as_slice() } else { key < high.as_slice() }
-            })
-    }
 }
 
 const SHARDS: usize = 64;
@@ -358,7 +334,7 @@ impl LockTable {
 
     /// Locks a range for reading. Never refused: the reader meets writers of rows in it when it
     /// reads the rows.
-    pub fn lock_range(&self, me: TxnId, tree: TreeId, range: KeyRange, held: &mut HeldLocks) {
+    pub fn lock_range(&self, me: TxnId, tree: TreeId, mut range: KeyRange, held: &mut HeldLocks) {
         let mut ranges = self.ranges.lock();
         let of_tree = ranges.entry(tree).or_default();
         if of_tree.iter().any(|(t, r)| *t == me && *r == KeyRange::ALL) {
@@ -366,6 +342,12 @@ impl LockTable {
         }
         // Up before down: a writer that saw zero in between would by-pass the locks of `me`.
         self.range_count.fetch_add(1, Ordering::SeqCst);
+        let last = of_tree.iter().rposition(|(t, _)| *t == me);
+        if let Some((at, whole)) = last.and_then(|at| Some((at, of_tree[at].1.continued_by(&range)?))) {
+            range = whole;
+            of_tree.swap_remove(at);
+            self.range_count.fetch_sub(1, Ordering::SeqCst);
+        }
         let mine = of_tree.iter().filter(|(t, _)| *t == me).count();
         if mine >= ESCALATE_AT || range == KeyRange::ALL {
             let before = of_tree.len();

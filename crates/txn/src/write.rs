@@ -3,8 +3,9 @@
 use crate::attachment::begin_change;
 use crate::error::{TxnError, TxnErrorKind};
 use crate::header::RowHeader;
+use crate::key_range::KeyRange;
 use crate::limits::{max_key_len, max_row_len};
-use crate::locks::{KeyRange, Mode};
+use crate::locks::Mode;
 use crate::manager::TxnManager;
 use crate::options::Isolation;
 use crate::row_change::{RowChange, RowValue, describe};

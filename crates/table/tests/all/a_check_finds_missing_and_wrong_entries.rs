@@ -11,7 +11,7 @@ fn tree_of(world: &World, what: &str) -> Tree {
 
 fn first_key(world: &World, tree: &Tree) -> Vec<u8> {
     let mut batch = RowBatch::new();
-    world.begin().scan(tree, &Position::Start, None, Direction::Forward, &mut batch).unwrap();
+    world.begin().scan(tree, &Position::Start, firndb_txn::Course::forward(None), &mut batch).unwrap();
     batch.get(0).expect("a row").0.to_vec()
 }
 
@@ -72,7 +72,7 @@ fn of_large_values() {
     let mut from = Some(Position::Start);
     let mut txn = world.begin();
     while let Some(position) = from {
-        from = txn.scan(&chunks, &position, None, Direction::Forward, &mut batch).unwrap();
+        from = txn.scan(&chunks, &position, firndb_txn::Course::forward(None), &mut batch).unwrap();
         keys.extend(batch.iter().map(|(key, _)| key.to_vec()));
     }
     let of_one = keys.iter().filter(|key| key[..13] == keys[0][..13]).count();

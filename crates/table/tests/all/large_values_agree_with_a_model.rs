@@ -394,7 +394,8 @@ fn a_replaced_value_is_read_only_for_indexes_that_are_made_of_it() {
             trees.iter().find(|(name, _)| name.starts_with("large values")).expect("there is one");
         let mut txn = world.begin();
         let mut batch = firndb_txn::RowBatch::new();
-        txn.scan(chunks, &firndb_btree::Position::Start, None, Direction::Forward, &mut batch).unwrap();
+        txn.scan(chunks, &firndb_btree::Position::Start, firndb_txn::Course::forward(None), &mut batch)
+            .unwrap();
         let first = batch.iter().next().expect("a chunk").0.to_vec();
         assert!(txn.remove(chunks, &first, &mut Vec::new()).unwrap());
         txn.commit().unwrap();

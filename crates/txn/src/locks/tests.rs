@@ -136,3 +136,38 @@ fn many_key_locks_become_one_lock_on_the_tree() {
     assert_eq!(table.count(), 0);
     assert!(table.write_blockers(TxnId(2), TREE, b"anything").is_empty());
 }
+
+/// A scan locks its range batch by batch: ten thousand of them were once as many locks, and from
+/// the 4,096th on the whole tree.
+#[test]
+fn ranges_that_continue_each_other_are_one() {
+    for descends in [false, true] {
+        let table = LockTable::default();
+        let (mut held, mut other) = (HeldLocks::default(), HeldLocks::default());
+        let key = |number: u32| number.to_be_bytes().to_vec();
+        let mut pairs: Vec<u32> = (0..10_000).collect();
+        if descends {
+            pairs.reverse();
+        }
+        for low in pairs {
+            let range = KeyRange { low: Some(key(low)), high: Some((key(low + 1), true)) };
+            table.lock_range(TxnId(1), TREE, range, &mut held);
+            table.check();
+            if low % 1000 == 0 {
+                table.lock_range(TxnId(2), TREE, KeyRange::of_key(b"elsewhere"), &mut other);
+            }
+        }
+        let blocked = |number: u32| table.write_blockers(TxnId(3), TREE, &key(number)) == [TxnId(1)];
+        assert!([0, 1, 4_999, 10_000].into_iter().all(blocked), "the whole range is locked");
+        assert!(!blocked(10_001), "and nothing beside");
+        table.release(TxnId(2), &mut other);
+        assert_eq!(table.count(), 1);
+        // The last piece may leave no bound: then it is the tree.
+        table.lock_range(TxnId(1), TREE, KeyRange { low: None, high: Some((key(0), true)) }, &mut held);
+        table.lock_range(TxnId(1), TREE, KeyRange { low: Some(key(10_000)), high: None }, &mut held);
+        table.check();
+        assert_eq!((table.count(), blocked(77_777)), (1, true));
+        table.release(TxnId(1), &mut held);
+        assert_eq!(table.count(), 0);
+    }
+}

@@ -2,6 +2,7 @@
 //! to break it.
 
 mod a_full_log_buffer_stops_no_other_thread;
+mod batches_of_a_scan;
 mod common;
 mod ghosts_wait_for_log;
 mod prepared_transactions_keep_their_locks_and_their_log;

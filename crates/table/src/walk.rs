@@ -1,0 +1,147 @@
+//! Walking through a range of a tree, a batch of rows at a time.
+
+use crate::error::TableError;
+use crate::range::KeyRange;
+use firndb_btree::{Direction, Position, Tree};
+use firndb_txn::{Course, RowBatch, Transaction};
+use std::cmp::Ordering;
+
+/// How much larger a batch is than the one before: 1, 4 and 16 rows, then what its leaf has. So the
+/// first row of a range costs the copy of one row, and a long scan one visit a leaf.
+const GROWTH: usize = 4;
+/// Rows of the last batch that ends before its leaf does.
+const SMALL_MAX: usize = 16;
+
+/// Chooses rows by key and value, and whether the row has a large value, which the bytes are then a
+/// reference to.
+pub(crate) type Keep<'k> = &'k dyn Fn(&[u8], &[u8], bool) -> bool;
+
+/// Walks a range of one tree.
+pub(crate) struct Walk {
+    range: KeyRange,
+    direction: Direction,
+    /// Where the next batch is read from; `None` at the end.
+    from: Option<Position>,
+    batch: RowBatch,
+    /// Rows of the batch already returned.
+    returned: usize,
+    /// Most rows of the next batch.
+    most: usize,
+    /// Key of the last row returned before this batch; meaningless if there was none.
+    last: Vec<u8>,
+    has_last: bool,
+}
+
+impl Walk {
+    pub(crate) fn new(range: KeyRange, direction: Direction) -> Walk {
+        let from = start(&range, direction);
+        let (batch, last) = (RowBatch::new(), Vec::new());
+        Walk { range, direction, from, batch, returned: 0, most: 1, last, has_last: false }
+    }
+
+    /// Whether [`Walk::advance`] has a row without reading.
+    #[inline]
+    pub(crate) fn has_next(&self) -> bool {
+        self.returned < self.batch.len()
+    }
+
+    /// Whether a key lies in the range walked through.
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        self.range.place(key) == Ordering::Equal
+    }
+
+    /// Steps to the next row; false at the end. [`Walk::current`] shows it.
+    pub(crate) fn advance(&mut self, txn: &mut Transaction, tree: &Tree) -> Result<bool, TableError> {
+        self.advance_where(txn, tree, None)
+    }
+
+    /// As [`Walk::advance`], to the next row that `keep` accepts, which runs under a latch: see
+    /// [`Transaction::scan_where`].
+    pub(crate) fn advance_where(
+        &mut self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        keep: Option<Keep<'_>>,
+    ) -> Result<bool, TableError> {
+        while !self.has_next() {
+            self.remember();
+            let Some(from) = &self.from else { return Ok(false) };
+            let to = match self.direction {
+                Direction::Forward => self.range.high(),
+                Direction::Backward => self.range.low(),
+            };
+            let course = Course { direction: self.direction, to, most: self.most };
+            // A failed read leaves the position as it was, so that the call can be made again.
+            self.batch.clear();
+            self.returned = 0;
+            self.from = match keep {
+                None => txn.scan(tree, from, course, &mut self.batch)?,
+                Some(keep) => txn.scan_where(tree, from, course, keep, &mut self.batch)?,
+            };
+            self.most = if self.most < SMALL_MAX { self.most * GROWTH } else { usize::MAX };
+        }
+        self.step();
+        Ok(true)
+    }
+
+    /// Steps to the next row, which [`Walk::has_next`] has said to be there.
+    #[inline]
+    pub(crate) fn step(&mut self) {
+        self.returned += 1;
+        debug_assert!(self.covers(self.current().0));
+    }
+
+    /// The row that the last [`Walk::advance`] stepped to.
+    pub(crate) fn current(&self) -> (&[u8], &[u8]) {
+        self.batch.get(self.returned - 1).expect("advance() returned that there is a row")
+    }
+
+    /// The flag of that row.
+    pub(crate) fn flag(&self) -> bool {
+        self.batch.flag(self.returned - 1)
+    }
+
+    /// The flag of the row behind it; false if none is left in the batch.
+    pub(crate) fn next_flag(&self) -> bool {
+        self.batch.flag(self.returned)
+    }
+
+    /// Reverts the last [`Walk::advance`], for a row that could not be returned.
+    pub(crate) fn step_back(&mut self) {
+        assert!(self.returned > 0, "only a step that was made is taken back");
+        self.returned -= 1;
+    }
+
+    /// Forgets the rows read ahead: continues right behind the last row that was returned.
+    pub(crate) fn refresh(&mut self) {
+        self.remember();
+        self.from = if self.has_last {
+            Some(Position::Past(self.last.clone()))
+        } else {
+            start(&self.range, self.direction)
+        };
+        self.batch.clear();
+        self.returned = 0;
+        // A scan that is refreshed after each row would read each of them a leaf's rows at a time.
+        self.most = 1;
+    }
+
+    /// Copies the key of the last row returned, before its batch is replaced.
+    fn remember(&mut self) {
+        if self.returned > 0 {
+            self.last.clear();
+            self.last.extend_from_slice(self.batch.get(self.returned - 1).expect("it was returned").0);
+            self.has_last = true;
+        }
+    }
+}
+
+/// Where a walk begins; `None` if there is nothing to walk through.
+fn start(range: &KeyRange, direction: Direction) -> Option<Position> {
+    let bound = match direction {
+        Direction::Forward => range.low().map(|low| Position::At(low.to_vec())),
+        // `high` is the first key past the range: going backward the range begins past it.
+        Direction::Backward => range.high().map(|high| Position::Past(high.to_vec())),
+    };
+    (!range.is_empty()).then(|| bound.unwrap_or(Position::Start))
+}

@@ -1,0 +1,297 @@
+//! Scans: the rows of a range, a batch at a time.
+//!
+//! A batch never goes past a leaf, so one latch serves it; it may end before, and the next one then
+//! continues behind its last row. Invariant: under serializable isolation a batch's range is locked
+//! before the rows in it are read, up to where the next batch begins.
+
+use crate::error::TxnError;
+use crate::header::RowHeader;
+use crate::key_range::KeyRange;
+use crate::manager::TxnManager;
+use crate::options::Isolation;
+use crate::read::{Current, current_version};
+use crate::row_batch::RowBatch;
+use crate::transaction::Transaction;
+use firndb_base::TxnId;
+use firndb_btree::{Direction, Position, Tree, Visit};
+
+/// A range as a scan walks through it.
+///
+/// `to` ends it: going forward it is the first key *not* delivered; going backward the last key
+/// delivered if it exists (so `[low, high)` is scanned forward with `to = high` and backward with
+/// `to = low`).
+#[derive(Clone, Copy, Debug)]
+pub struct Course<'a> {
+    pub direction: Direction,
+    pub to: Option<&'a [u8]>,
+    /// Rows of a batch at most; `usize::MAX`: all of the leaf.
+    pub most: usize,
+}
+
+impl<'a> Course<'a> {
+    /// Forward to `to`, a leaf at a time.
+    #[must_use]
+    pub fn forward(to: Option<&'a [u8]>) -> Course<'a> {
+        Course { direction: Direction::Forward, to, most: usize::MAX }
+    }
+}
+
+/// Unneeded ghosts that a scan met in one leaf: if there are many, the next background step sweeps
+/// the leaf; the scan itself does not wait for it.
+#[derive(Default)]
+struct Met {
+    count: usize,
+    key: Vec<u8>,
+}
+
+impl Met {
+    /// This many are worth a sweep.
+    const MANY: usize = 8;
+
+    /// Counts an entry that is no row to the reader, if it is an unneeded ghost.
+    fn look(&mut self, manager: &TxnManager, key: &[u8], value: &[u8]) {
+        let Ok((header, _)) = RowHeader::split(value) else { return };
+        if header.ghost && header.writer < manager.low_water() {
+            self.count += 1;
+            if self.count == Met::MANY {
+                self.key.extend_from_slice(key);
+            }
+        }
+    }
+
+    /// Notes the leaf. No latch is held.
+    fn note(&self, manager: &TxnManager, tree: &Tree) {
+        if self.count >= Met::MANY {
+            manager.backlog.met(tree.id(), &self.key);
+        }
+    }
+}
+
+impl Transaction {
+    /// Reads rows of one leaf into `batch` (cleared first), from `from` on, and returns where the
+    /// scan continues; `None` at its end. A batch may be empty though the scan continues. Under
+    /// serializable isolation it may exceed `course.most` by rows of transactions that it waited
+    /// for.
+    pub fn scan(
+        &mut self,
+        tree: &Tree,
+        from: &Position,
+        course: Course<'_>,
+        batch: &mut RowBatch,
+    ) -> Result<Option<Position>, TxnError> {
+        self.scan_where(tree, from, course, |_, _, _| true, batch)
+    }
+
+    /// As [`Transaction::scan`], of the rows that `keep` accepts by key, payload and flag; only
+    /// these are copied. `keep` runs under the leaf's latch, perhaps on versions that are not
+    /// visible, and perhaps more than once for a row: it must return the same for the same row, and
+    /// must not block or use the database.
+    pub fn scan_where(
+        &mut self,
+        tree: &Tree,
+        from: &Position,
+        course: Course<'_>,
+        mut keep: impl FnMut(&[u8], &[u8], bool) -> bool,
+        batch: &mut RowBatch,
+    ) -> Result<Option<Position>, TxnError> {
+        assert!(course.most > 0, "a batch has space for a row");
+        self.begin_statement()?;
+        batch.clear();
+        if self.options.isolation == Isolation::Serializable {
+            return self.scan_current(tree, from, course, &mut keep, batch);
+        }
+        self.ensure_snapshot();
+        let me = self.id();
+        let Transaction { manager, snapshot, scratch, exposed, .. } = self;
+        let view = manager.view(me, snapshot.as_ref().expect("taken just now"));
+        *exposed = true;
+        let mut outcome = Ok(());
+        let mut ended = false;
+        let mut payload = Vec::new();
+        let mut met = Met::default();
+        let next = tree.visit_leaf(from, course.direction, |key, value| {
+            if course.ends_before(key) {
+                ended = true;
+                return Visit::Stop;
+            }
+            let found = match view.resolve_now(value) {
+                Ok(None) => view
+                    .resolve(value, &mut payload, scratch)
+                    .map(|flag| flag.map(|flag| (&payload[..], flag))),
+                found => found,
+            };
+            match found {
+                Ok(Some((payload, flag))) if keep(key, payload, flag) => {
+                    batch.push(key, payload, flag, course.most);
+                    if batch.len() >= course.most {
+                        return Visit::Stop;
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => met.look(manager, key, value),
+                Err(error) => {
+                    outcome = Err(error);
+                    return Visit::Stop;
+                }
+            }
+            Visit::Continue
+        });
+        met.note(manager, tree);
+        self.end_call();
+        let next = next?;
+        outcome?;
+        Ok(next.filter(|next| !ended && !course.ends_at(next)))
+    }
+
+    /// As [`Transaction::scan_where`], reading current versions under a lock on the range.
+    fn scan_current(
+        &mut self,
+        tree: &Tree,
+        from: &Position,
+        course: Course<'_>,
+        keep: &mut impl FnMut(&[u8], &[u8], bool) -> bool,
+        batch: &mut RowBatch,
+    ) -> Result<Option<Position>, TxnError> {
+        // How far this batch goes, then a lock on that range, then the rows in it: what is inserted
+        // in between is met when the rows are read, what comes later meets the lock.
+        let me = self.ensure_state()?;
+        let mut limit = None;
+        self.exposed = true;
+        let reach = reach(tree, from, course, keep)?;
+        let range = course.locked_range(from, reach.as_ref());
+        self.manager.locks.lock_range(me, tree.id(), range, &mut self.held);
+        loop {
+            batch.clear();
+            let Some(writer) =
+                read_current(&self.manager, me, (tree, from, reach.as_ref()), course, keep, batch)?
+            else {
+                return Ok(reach);
+            };
+            self.wait_for(&[writer], &mut limit)?;
+            // It was another row's writer than the next one will be.
+            limit = None;
+        }
+    }
+}
+
+/// Where a batch from `from` on ends: behind the last of `course.most` rows, or of the leaf; `None`
+/// if the scan ends with it. Which entries will be rows once their writers have ended is not known
+/// yet: what is no ghost counts as one.
+fn reach(
+    tree: &Tree,
+    from: &Position,
+    course: Course<'_>,
+    keep: &mut impl FnMut(&[u8], &[u8], bool) -> bool,
+) -> Result<Option<Position>, TxnError> {
+    let mut left = course.most;
+    let next = tree.visit_leaf(from, course.direction, |key, value| {
+        if course.most == usize::MAX {
+            return Visit::Continue;
+        }
+        let is_row = |(header, payload): (RowHeader, &[u8])| !header.ghost && keep(key, payload, header.flag);
+        left -= usize::from(RowHeader::split(value).is_ok_and(is_row));
+        if left == 0 || course.ends_before(key) { Visit::Stop } else { Visit::Continue }
+    })?;
+    Ok(next.filter(|next| !course.ends_at(next)))
+}
+
+/// Reads the current rows between the two positions, which may lie in several leaves by now.
+/// Returns the first writer it meets that has not ended; the batch is then to be read again.
+fn read_current(
+    manager: &TxnManager,
+    me: TxnId,
+    (tree, from, reach): (&Tree, &Position, Option<&Position>),
+    course: Course<'_>,
+    keep: &mut impl FnMut(&[u8], &[u8], bool) -> bool,
+    batch: &mut RowBatch,
+) -> Result<Option<TxnId>, TxnError> {
+    let mut outcome = Ok(None);
+    let mut position = from.clone();
+    let mut payload = Vec::new();
+    let mut met = Met::default();
+    loop {
+        let mut ended = false;
+        let next = tree.visit_leaf(&position, course.direction, |key, value| {
+            if course.ends_before(key) || reach.is_some_and(|reach| course.is_beyond(key, reach)) {
+                ended = true;
+                return Visit::Stop;
+            }
+            match current_version(manager, Some(me), value, &mut payload) {
+                Ok(Current::Row(Some(flag), _)) if keep(key, &payload, flag) => {
+                    batch.push(key, &payload, flag, course.most);
+                }
+                Ok(Current::Row(Some(_), _)) => {}
+                Ok(Current::Row(None, _)) => met.look(manager, key, value),
+                Ok(Current::Blocked(writer)) => {
+                    outcome = Ok(Some(writer));
+                    return Visit::Stop;
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    return Visit::Stop;
+                }
+            }
+            Visit::Continue
+        })?;
+        match next {
+            Some(next) if !ended && matches!(outcome, Ok(None)) && Some(&next) != reach => position = next,
+            _ => break,
+        }
+    }
+    met.note(manager, tree);
+    outcome
+}
+
+impl Course<'_> {
+    /// Whether the scan has gone past its end at `key`.
+    fn ends_before(&self, key: &[u8]) -> bool {
+        match (self.to, self.direction) {
+            (None, _) => false,
+            (Some(to), Direction::Forward) => key >= to,
+            (Some(to), Direction::Backward) => key < to,
+        }
+    }
+
+    /// Whether a scan that continues at `next` would deliver nothing before its end.
+    fn ends_at(&self, next: &Position) -> bool {
+        match (next, self.direction) {
+            (Position::Start, _) => false,
+            (Position::At(key) | Position::Past(key), Direction::Forward) => self.ends_before(key),
+            (Position::At(key), Direction::Backward) => self.ends_before(key),
+            (Position::Past(key), Direction::Backward) => self.to.is_some_and(|to| key.as_slice() <= to),
+        }
+    }
+
+    /// Whether `key` lies at or beyond the position where the scan continues.
+    fn is_beyond(&self, key: &[u8], next: &Position) -> bool {
+        match (next, self.direction) {
+            (Position::Start, _) => false,
+            (Position::At(at), Direction::Forward) => key >= at.as_slice(),
+            (Position::Past(at), Direction::Forward) => key > at.as_slice(),
+            (Position::At(at), Direction::Backward) => key <= at.as_slice(),
+            (Position::Past(at), Direction::Backward) => key < at.as_slice(),
+        }
+    }
+
+    /// The key range that a scan from `from` up to `reach`, or to its end, must lock. May lock a
+    /// little more than is delivered, never less.
+    fn locked_range(&self, from: &Position, reach: Option<&Position>) -> KeyRange {
+        let key_of = |position: &Position| match position {
+            Position::Start => None,
+            Position::At(key) | Position::Past(key) => Some(key.clone()),
+        };
+        match self.direction {
+            Direction::Forward => {
+                let high = reach.map_or_else(
+                    || self.to.map(|to| (to.to_vec(), false)),
+                    |reach| key_of(reach).map(|key| (key, true)),
+                );
+                KeyRange { low: key_of(from), high }
+            }
+            Direction::Backward => {
+                let low = reach.map_or_else(|| self.to.map(<[u8]>::to_vec), key_of);
+                KeyRange { low, high: key_of(from).map(|key| (key, true)) }
+            }
+        }
+    }
+}
