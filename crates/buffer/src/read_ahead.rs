@@ -31,7 +31,7 @@ impl BufferPool {
     /// short, and leaves errors to the fix that meets them. The caller may hold latches as for
     /// [`BufferPool::shared`].
     pub fn bring_in(&self, pages: &[PageId], page_use: PageUse) -> usize {
-        if pages.iter().all(|page| self.seems_resident(*page)) {
+        if self.read_ahead.is_off() || pages.iter().all(|page| self.seems_resident(*page)) {
             return 0;
         }
         let portion = self.read_ahead.for_callers.take(pages.len().min(BATCH_PAGES_MAX));
@@ -53,6 +53,13 @@ impl BufferPool {
     /// dry.
     pub fn read_ahead_pages(&self) -> usize {
         2 * self.read_ahead.window()
+    }
+
+    /// The same pool, which drops all hints: each page is read when a thread fixes it.
+    #[must_use]
+    pub fn without_read_ahead(mut self) -> BufferPool {
+        self.read_ahead.turn_off();
+        self
     }
 
     /// Lets hints be queued, for reader threads that start now.

@@ -50,6 +50,8 @@ impl Drop for Portion<'_> {
 
 /// What is to be read ahead.
 pub(crate) struct ReadAhead {
+    /// Every hint is dropped, for as long as the pool lives.
+    off: bool,
     /// Whether readers run; without them nothing is queued.
     open: AtomicBool,
     queue: Mutex<VecDeque<(PageId, PageUse)>>,
@@ -62,6 +64,7 @@ pub(crate) struct ReadAhead {
 impl ReadAhead {
     pub(crate) fn new(frames: u32) -> ReadAhead {
         ReadAhead {
+            off: false,
             open: AtomicBool::new(false),
             queue: ranks::AHEAD.mutex(VecDeque::new()),
             called: Condvar::new(),
@@ -122,9 +125,18 @@ impl ReadAhead {
         }
     }
 
+    /// Drops every hint from now on; before readers run.
+    pub(crate) fn turn_off(&mut self) {
+        assert!(!self.is_open(), "a pool that drops hints never queued one");
+        self.off = true;
+    }
+    pub(crate) fn is_off(&self) -> bool {
+        self.off
+    }
+
     /// Readers run from now on.
     pub(crate) fn open(&self) {
-        self.open.store(true, Release);
+        self.open.store(!self.off, Release);
     }
     /// Drops what is queued and whatever comes, and wakes the readers.
     pub(crate) fn close(&self) {

@@ -26,6 +26,19 @@ fn without_readers_hints_are_dropped() {
 }
 
 #[test]
+fn a_pool_without_read_ahead_drops_every_hint() {
+    let mut world = World::new(256, 20);
+    let pool = std::sync::Arc::into_inner(world.pool).expect("the world's own").without_read_ahead();
+    world.pool = pool.into();
+    world.pool.begin_read_ahead();
+    assert_eq!(world.pool.read_ahead(&world.pages, PageUse::Once), 0);
+    assert_eq!(world.pool.bring_in(&world.pages, PageUse::Working), 0);
+    assert_eq!(world.tier.reads.load(SeqCst), 0, "nothing is read for a hint");
+    assert_eq!(world.counter(world.pages[3]), 0);
+    assert_eq!(world.tier.reads.load(SeqCst), 1, "a page is read when it is fixed");
+}
+
+#[test]
 fn queued_pages_come_in_together_and_their_first_use_is_counted() {
     let world = World::new(256, 20);
     world.pool.begin_read_ahead();

@@ -103,7 +103,8 @@ pub(crate) fn pool(
     } else {
         BufferPool::new(tier, log.clone(), pool_options)
     };
-    Ok(Arc::new(pool?))
+    let pool = pool?;
+    Ok(Arc::new(if options.tuning.read_ahead { pool } else { pool.without_read_ahead() }))
 }
 
 /// For a log of `log_bytes`. Before-images in DRAM are limited to a small part of it: recovery

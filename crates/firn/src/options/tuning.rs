@@ -15,6 +15,7 @@ pub struct Tuning {
     pub(crate) eager_recovery: bool,
     pub(crate) overlay_bytes: u64,
     pub(crate) measure_at_creation: bool,
+    pub(crate) read_ahead: bool,
     pub(crate) store_profile: Option<PathBuf>,
 }
 
@@ -28,6 +29,7 @@ impl Default for Tuning {
             eager_recovery: false,
             overlay_bytes: 64 << 20,
             measure_at_creation: false,
+            read_ahead: true,
             store_profile: None,
         }
     }
@@ -84,6 +86,14 @@ impl Tuning {
     #[must_use]
     pub fn overlay_bytes(mut self, bytes: u64) -> Tuning {
         self.overlay_bytes = bytes;
+        self
+    }
+    /// Whether pages are read before they are asked for, many at once: by long scans, fetches by an
+    /// index, reads of many keys, and recovery. Default: yes. Without it every page is read when it
+    /// is needed, and nothing is read for nothing.
+    #[must_use]
+    pub fn read_ahead(mut self, read_ahead: bool) -> Tuning {
+        self.read_ahead = read_ahead;
         self
     }
     /// Whether creating a database in a directory begins with measuring it, for at most half a
