@@ -133,6 +133,15 @@ impl Kept {
         Ok(kept)
     }
 
+    /// Adds those of the figures that are not there, to be written with the first measurement.
+    pub fn add_missing(&mut self, figures: Vec<Figure>) {
+        for figure in figures {
+            if !self.figures.iter().any(|known| known.name() == figure.name()) {
+                self.figures.push(figure);
+            }
+        }
+    }
+
     pub fn get(&self, key: &Key) -> Option<&Map<String, Value>> {
         self.found.get(key)
     }

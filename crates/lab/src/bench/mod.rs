@@ -1,10 +1,11 @@
 //! `firn lab bench`: durable commits on a real device, and papers' figures measured again.
 //!
-//! [`cache`] and [`log`] share figures and tables beside a paper's ([`figure`]), made of medians
-//! with their ranges ([`sampled`]); running the simulations that measure ([`cells`],
+//! [`cache`], [`log`] and [`reads`] share figures and tables beside a paper's ([`figure`]), made of
+//! medians with their ranges ([`sampled`]); running the simulations that measure ([`cells`],
 //! [`simulation`]); the file that keeps what they found ([`kept`]); pictures ([`picture`]) and
 //! pages ([`report`]).
 
+mod ahead;
 mod cache;
 mod cells;
 mod commit;
@@ -13,6 +14,7 @@ mod kept;
 mod log;
 mod made;
 mod picture;
+mod reads;
 mod report;
 mod sampled;
 pub mod simulation;
@@ -30,6 +32,8 @@ pub enum Bench {
     Cache(cache::BenchCache),
     /// The figures of the FlashLogging paper, measured again in virtual time
     Log(log::args::BenchLog),
+    /// Reads of many pages at once, beside what a drive does alone; in virtual and in real time
+    Reads(reads::BenchReads),
     /// A page of tables, and pictures, of a file of results
     Report(report::Report),
 }
@@ -41,6 +45,7 @@ impl Bench {
             Bench::Commit(args) => args.json.as_deref(),
             Bench::Cache(args) => args.running.json.as_deref(),
             Bench::Log(args) => args.running.json.as_deref(),
+            Bench::Reads(args) => args.running.json.as_deref(),
             Bench::Report(_) => None,
         }
     }
@@ -50,6 +55,7 @@ impl Bench {
             Bench::Commit(args) => commit::run(args),
             Bench::Cache(args) => cache::run(args),
             Bench::Log(args) => log::run(args),
+            Bench::Reads(args) => reads::run(args),
             Bench::Report(args) => report::run(args),
         }
     }

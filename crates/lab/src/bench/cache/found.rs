@@ -2,6 +2,7 @@
 
 use super::bounds::{DriveTime, Requests};
 use super::meter::Counts;
+use crate::bench::ahead::Ahead;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -40,6 +41,15 @@ pub struct Found {
     pub retries: f64,
     #[serde(rename = "batches_written_by_misses")]
     pub helped_batches: u64,
+    /// Pages fixed in DRAM, and pages read from cache or store, by all clients.
+    #[serde(rename = "fixes_per_transaction")]
+    pub fixes: f64,
+    #[serde(rename = "tier_reads_per_transaction")]
+    pub tier_reads: f64,
+    /// Rows that scanners read in a transaction of TPC-C.
+    #[serde(rename = "scanned_rows_per_transaction")]
+    pub scanned_rows: f64,
+    pub read_ahead: Ahead,
     pub database_bytes: u64,
     pub frames: u64,
     pub cache_slots: u64,

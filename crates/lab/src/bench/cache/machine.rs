@@ -8,6 +8,7 @@ use super::found::Found;
 use super::in_place::InPlace;
 use super::meter::Meter;
 use super::population::{Population, Size, default_options, options};
+use super::scan::Scanned;
 use crate::bench::cells::{Cellular, end_of};
 use clap::ValueEnum;
 use firndb::{CacheSettings, Devices, Isolation};
@@ -32,7 +33,7 @@ const ARRAY_OVER_DATABASE: f64 = 1170.0 / 50.0;
 const SEALED_PAGE: u64 = 4096 + 32;
 const PAGE: u64 = 4096;
 /// What a pool needs at least: only tiny databases, which measure nothing, have it.
-const DRAM_LEAST: usize = 512 << 10;
+pub const DRAM_LEAST: usize = 512 << 10;
 /// A cache with space for few groups of the usual size, likewise.
 const SMALL_CACHE: u64 = 4 << 20;
 /// Log between two checkpoints: none falls into a run.
@@ -102,6 +103,8 @@ pub struct Cell {
     pub clients: Clients,
     /// Clients beside those that scan a table.
     pub scanners: usize,
+    /// Which table.
+    pub scanned: Scanned,
     /// Whether all options are the engine's defaults, but for DRAM and the cache's size: automatic
     /// checkpoints come then, and the page map has its share of DRAM.
     pub default_options: bool,

@@ -6,20 +6,20 @@
 //! byte of the JSON but for its date and its length.
 
 mod bounds;
-mod compared;
-mod found;
+pub mod compared;
+pub mod found;
 mod in_place;
 mod lazy;
-mod machine;
+pub mod machine;
 mod meter;
 mod more;
 mod overhead;
 mod policy;
-mod population;
+pub mod population;
 mod restart;
 mod restart_figure;
-mod run;
-mod scan;
+pub mod run;
+pub mod scan;
 mod sizes;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
@@ -36,6 +36,7 @@ use found::Found;
 use machine::{CacheCell, Cell, Clients, DRAM_PERCENT, Data};
 use population::{Populations, Size};
 use restart::{RestartCell, RestartFound};
+use scan::Scanned;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -252,6 +253,7 @@ impl Bench<'_> {
             log: self.profile("disk-10k-wce")?,
             clients,
             scanners: self.args.scanners,
+            scanned: Scanned::Stock,
             default_options: false,
             time: time(self.args),
         })

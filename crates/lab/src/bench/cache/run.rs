@@ -8,7 +8,8 @@ use super::found::{DeviceFound, Found};
 use super::machine::{CORES, Cell, Clients, Machine, Timed, open};
 use super::meter::Counts;
 use super::population::Population;
-use super::scan;
+use super::scan::{self, Scanned};
+use crate::bench::ahead::Ahead;
 use crate::bench::simulation::simulate;
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
@@ -18,7 +19,7 @@ use firndb_base::clock::{self, Moment};
 use firndb_console::Failure;
 use firndb_workloads::tpcc::{self, ClientOptions, Mix, Terminals};
 use firndb_workloads::{DriverOptions, LiveRate};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Pages taken in before it is measured, in units of the cache.
@@ -31,6 +32,7 @@ struct Sample {
     at: Moment,
     commits: u64,
     retries: u64,
+    scanned_rows: u64,
     database: Statistics,
     store: Counts,
     flash: Counts,
@@ -57,6 +59,8 @@ struct Course<'a> {
     engine: &'a Charged<FirnEngine>,
     interrupted: &'a AtomicBool,
     stop: &'a AtomicBool,
+    /// Rows that scanners of a table apart have read.
+    scanned_rows: &'a AtomicU64,
     /// When measuring begins.
     settled_at: Option<Moment>,
     before: Option<Sample>,
@@ -69,6 +73,7 @@ impl Course<'_> {
             at: clock::now(),
             commits: live.commits,
             retries: live.retries,
+            scanned_rows: self.scanned_rows.load(Ordering::Relaxed),
             database: self.engine.inner().database().statistics(),
             store: self.machine.store.counts(),
             flash: self.machine.flash.counts(),
@@ -139,20 +144,26 @@ fn simulated(
     let (machine, devices) = Machine::new(cell, population, seed)?;
     let engine = Charged::new(open(cell, devices, bytes)?, CostModel::FIRN);
     let (driver, clients) = driver(cell, seed);
-    let stop = AtomicBool::new(false);
+    let (stop, scanned_rows) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut course = Course {
         cell,
         machine: &machine,
         engine: &engine,
         interrupted,
         stop: &stop,
+        scanned_rows: &scanned_rows,
         settled_at: None,
         before: None,
         after: None,
     };
-    let report = scan::beside(&engine, (cell.scanners, cell.size.scale.warehouses), &stop, || {
-        tpcc::run(&engine, &driver, &clients, &stop, &mut |live| course.look(&live))
-    })?;
+    let main = || tpcc::run(&engine, &driver, &clients, &stop, &mut |live| course.look(&live));
+    let report = match cell.scanned {
+        Scanned::Stock => scan::beside(&engine, (cell.scanners, cell.size.scale.warehouses), &stop, main),
+        Scanned::Apart(table) => {
+            let db = engine.inner().database();
+            scan::beside_apart(db, table, (cell.scanners, &scanned_rows), &stop, main)
+        }
+    }?;
     let Course { before, after, .. } = course;
     machine.measure(false);
     let (Some(before), Some(after)) = (before, after) else {
@@ -185,6 +196,10 @@ fn found(cell: &Cell, before: &Sample, after: &Sample, new_orders: f64, bytes: u
             / (seconds * 1e6 * cell.size.clients as f64),
         retries: each(after.retries - before.retries),
         helped_batches: is.buffer.batches_written_by_misses - was.buffer.batches_written_by_misses,
+        fixes: each(is.buffer.hits + is.buffer.misses - was.buffer.hits - was.buffer.misses),
+        tier_reads: each(is.store.pages_read - was.store.pages_read),
+        scanned_rows: each(after.scanned_rows - before.scanned_rows),
+        read_ahead: Ahead::of(is).since(Ahead::of(was)),
         database_bytes: bytes,
         frames: is.buffer.frames,
         ..Found::default()
@@ -196,6 +211,7 @@ fn found(cell: &Cell, before: &Sample, after: &Sample, new_orders: f64, bytes: u
     if let (Some(was), Some(is)) = (&was.cache, &is.cache) {
         let (hits, misses) = (is.hits - was.hits, is.misses - was.misses);
         found.hit_rate = hits as f64 / (hits + misses).max(1) as f64;
+        found.tier_reads = each(hits + misses);
         let (dirty, back) = (is.dirty_enqueued - was.dirty_enqueued, is.write_backs - was.write_backs);
         // What is written through spares the store nothing.
         found.write_reduction = if is.write_through { 0.0 } else { 1.0 - back as f64 / dirty.max(1) as f64 };

@@ -1,14 +1,31 @@
 //! Clients that scan a table larger than DRAM, beside those of TPC-C: reports that run while orders
 //! come in.
 
-use firndb_base::sync::atomic::{AtomicBool, Ordering};
+use crate::cost::model::CostModel;
+use firndb::{Database, Direction, KeyRange};
+use firndb_base::sim;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_base::sync::thread;
 use firndb_workloads::tpcc::keys;
 use firndb_workloads::tpcc::tables::STOCK;
-use firndb_workloads::{Access, Commit, CommitMode, Engine, Outcome, Scan, Session, Transaction, Visit};
+use firndb_workloads::{
+    Access, Commit, CommitMode, Engine, EngineError, Outcome, Scan, Session, Transaction, Visit,
+};
 
 /// Rows of one transaction: some dozens of pages, so that no snapshot is old.
 const ROWS: usize = 1000;
+
+/// Rows that a scanner of a table apart reads between two looks whether it is over.
+const LOOK_ROWS: u64 = 256;
+
+/// Which rows scanners read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scanned {
+    /// STOCK, whose pages the clients of TPC-C use, too.
+    Stock,
+    /// A table of this name that they do not use.
+    Apart(&'static str),
+}
 
 /// Runs `main` with `scanners` threads that scan STOCK of `warehouses` warehouses, each from a
 /// place of its own and again and again, until `stop` is set or `main` has returned.
@@ -18,18 +35,43 @@ pub fn beside<E: Engine, T>(
     stop: &AtomicBool,
     main: impl FnOnce() -> Outcome<T>,
 ) -> Outcome<T> {
-    if scanners == 0 {
+    let first = |number: usize| 1 + number as u32 * warehouses / scanners as u32;
+    with_threads(scanners, stop, &|number, over| scans(engine, first(number), over), main)
+}
+
+/// Runs `main` with `scanners` threads that scan a whole table, each pass in a transaction,
+/// likewise; they add the rows that they read to `rows`, and take the processor's time for them.
+pub fn beside_apart<T>(
+    db: &Database,
+    table: &str,
+    (scanners, rows): (usize, &AtomicU64),
+    stop: &AtomicBool,
+    main: impl FnOnce() -> Outcome<T>,
+) -> Outcome<T> {
+    with_threads(
+        scanners,
+        stop,
+        &|_, over| scans_apart(db, table, rows, over).map_err(EngineError::fatal),
+        main,
+    )
+}
+
+/// Runs `main` beside threads that `scan`: it is given a thread's number and a function, and
+/// returns soon after that function returns true.
+fn with_threads<T>(
+    count: usize,
+    stop: &AtomicBool,
+    scan: &(impl Fn(usize, &dyn Fn() -> bool) -> Outcome<()> + Sync),
+    main: impl FnOnce() -> Outcome<T>,
+) -> Outcome<T> {
+    if count == 0 {
         return main();
     }
     let ended = AtomicBool::new(false);
     let over = || stop.load(Ordering::Relaxed) || ended.load(Ordering::Relaxed);
     let over = &over;
     thread::scope(|scope| {
-        let scan = |number: usize| {
-            let first = 1 + number as u32 * warehouses / scanners as u32;
-            scope.spawn(move || scans(engine, first, over))
-        };
-        let threads: Vec<_> = (0..scanners).map(scan).collect();
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || scan(number, over))).collect();
         let outcome = main();
         ended.store(true, Ordering::Relaxed);
         for thread in threads {
@@ -40,6 +82,34 @@ pub fn beside<E: Engine, T>(
         }
         outcome
     })
+}
+
+/// Scans a whole table until it is over.
+fn scans_apart(
+    db: &Database,
+    table: &str,
+    rows: &AtomicU64,
+    over: &dyn Fn() -> bool,
+) -> Result<(), firndb::Error> {
+    let table = db.table(table)?;
+    while !over() {
+        let mut tx = db.snapshot();
+        let mut cursor = tx.scan(&table, KeyRange::all(), Direction::Forward);
+        sim::charge(CostModel::FIRN.begin + CostModel::FIRN.scan);
+        let mut read = 0;
+        while cursor.next(&mut tx)?.is_some() {
+            read += 1;
+            if read % LOOK_ROWS == 0 {
+                rows.fetch_add(LOOK_ROWS, Ordering::Relaxed);
+                sim::charge(CostModel::FIRN.row * LOOK_ROWS as u32);
+                if over() {
+                    return Ok(());
+                }
+            }
+        }
+        rows.fetch_add(read % LOOK_ROWS, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// Scans all warehouses, the first time from `warehouse` on.

@@ -1,0 +1,150 @@
+//! What reads have to reach: each target's name and limit, and the figure that measures it.
+//!
+//! Every file of results lists all of them, in this order; those that a run did not measure stand
+//! there with the reason.
+
+use crate::bench::figure::{Better, Figure};
+use crate::bench::sampled::Sampled;
+
+/// A quantity with its limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    name: &'static str,
+    limit: f64,
+    better: Better,
+}
+
+const fn at_least(name: &'static str, limit: f64) -> Wanted {
+    Wanted { name, limit, better: Better::Higher }
+}
+
+const fn at_most(name: &'static str, limit: f64) -> Wanted {
+    Wanted { name, limit, better: Better::Lower }
+}
+
+pub const POINTS: Wanted = at_least("point reads, 32 clients: of the drive's random reads at depth 32", 0.9);
+pub const MANY: Wanted = at_least("get_many of 64, one client: of the drive's random reads at depth 32", 0.8);
+pub const COLD_GET: Wanted = at_most("cold get, one client: p50 over that of one read of the drive", 1.3);
+pub const SCAN: Wanted = at_least("cold full scan: of the drive's sequential rate", 0.85);
+pub const SCAN_AHEAD: Wanted = at_least("cold full scan: over one without read-ahead", 5.0);
+pub const FETCH_AHEAD: Wanted = at_least("cold fetch of 1 % of rows by an index: over one row by row", 3.0);
+pub const PROFILES_SCAN: Wanted =
+    at_least("profiles, computing free: cold full scan, of the sequential rate, least", 0.85);
+pub const PROFILES_FETCH: Wanted =
+    at_least("profiles, computing free: cold fetch of 1 % by an index, of random reads, least", 0.85);
+pub const PROFILES_MANY: Wanted =
+    at_least("profiles, computing free: get_many of 64, of random reads, least", 0.85);
+pub const TPCC_WASTE: Wanted = at_most("TPC-C: pages read ahead and never used, %", 5.0);
+pub const RANGES_WASTE: Wanted = at_most("random short ranges: pages read ahead and never used, %", 5.0);
+pub const BUFFER_HITS: Wanted =
+    at_least("a scan of 10 times DRAM beside TPC-C: its buffer hit rate over that alone", 0.9);
+pub const CACHE_HITS: Wanted =
+    at_least("a scan of 10 times DRAM beside TPC-C: its cache hit rate over that alone", 0.9);
+
+/// What one figure measures.
+pub struct Group {
+    /// The figure's number.
+    pub number: &'static str,
+    pub title: &'static str,
+    targets: &'static [Wanted],
+    /// Why they have no value where the figure was not measured.
+    why: &'static str,
+}
+
+/// What other programs measure.
+const ELSEWHERE: &[(Wanted, &str)] = &[
+    (
+        at_least("TPC-C, data 10 times memory, 30 warehouses, asynchronous: over LeanStore", 3.0),
+        "`firn tpcc` measures it, beside a build of LeanStore",
+    ),
+    (
+        at_least("TPC-C, data 10 times memory: tpmC over the best of four peers", 1.7),
+        "bench/compare measures it",
+    ),
+    (at_most("in memory: instructions of the mix of TPC-C over those before, %", 1.0), HOTPATH),
+    (at_most("in memory: instructions of the first row of a scan", 2500.0), HOTPATH),
+    (at_most("in memory: instructions of a scan of ten rows", 5500.0), HOTPATH),
+];
+const HOTPATH: &str = "the example `hotpath` of crates/adapter counts them";
+
+/// All figures, in the order of the file.
+pub const GROUPS: [Group; 4] = [
+    Group {
+        number: "real",
+        title: "reads beside those of the drive itself",
+        targets: &[POINTS, MANY, COLD_GET, SCAN, SCAN_AHEAD, FETCH_AHEAD],
+        why: "run with --real --dir DIR",
+    },
+    Group {
+        number: "profiles",
+        title: "reads on the shipped drives, computing free",
+        targets: &[PROFILES_SCAN, PROFILES_FETCH, PROFILES_MANY],
+        why: "run with --figure profiles",
+    },
+    Group {
+        number: "waste",
+        title: "pages read ahead and never used",
+        targets: &[TPCC_WASTE, RANGES_WASTE],
+        why: "run with --figure waste",
+    },
+    Group {
+        number: "beside",
+        title: "a scan of ten times DRAM beside TPC-C",
+        targets: &[BUFFER_HITS, CACHE_HITS],
+        why: "run with --figure beside",
+    },
+];
+
+impl Wanted {
+    /// Adds it to the figure, as it was measured.
+    pub fn judge(&self, figure: &mut Figure, value: &Sampled) {
+        match self.better {
+            Better::Higher => figure.at_least(self.name, value, self.limit),
+            Better::Lower => figure.at_most(self.name, value, self.limit),
+        }
+    }
+
+    /// Adds it to the figure without a value.
+    pub fn skip(&self, figure: &mut Figure, why: &str) {
+        figure.not_measured(self.name, self.limit, self.better, why);
+    }
+}
+
+/// The figure of this number, with nothing in it.
+pub fn figure(number: &str) -> Figure {
+    let group = GROUPS.iter().find(|group| group.number == number).expect("it is one of the figures");
+    Figure::new(group.number, group.title)
+}
+
+/// All figures without values: what stands in a file of results until they are measured.
+pub fn not_measured() -> Vec<Figure> {
+    let mut figures: Vec<Figure> = GROUPS
+        .iter()
+        .map(|group| {
+            let mut figure = figure(group.number);
+            group.targets.iter().for_each(|target| target.skip(&mut figure, group.why));
+            figure
+        })
+        .collect();
+    let mut elsewhere = Figure::new("elsewhere", "reads as other programs measure them");
+    ELSEWHERE.iter().for_each(|(target, why)| target.skip(&mut elsewhere, why));
+    figures.push(elsewhere);
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_stands_once_and_with_a_reason_until_it_is_measured() {
+        let figures = not_measured();
+        let targets: Vec<_> = figures.iter().flat_map(|figure| &figure.targets).collect();
+        assert_eq!(targets.len(), 18);
+        for target in &targets {
+            assert!(target.value.is_none() && !target.met && target.reason.is_some(), "{target:?}");
+            let same = targets.iter().filter(|other| other.name == target.name).count();
+            assert_eq!(same, 1, "{}", target.name);
+        }
+    }
+}

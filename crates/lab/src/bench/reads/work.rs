@@ -1,0 +1,162 @@
+//! What is done with the rows: scans, fetches by the index, reads of single rows and of many; in
+//! real and in virtual time alike.
+
+use super::rows::{Rows, key};
+use firndb::{Database, Direction, KeyRange};
+use firndb_base::clock;
+use firndb_base::rng::Rng;
+use firndb_base::sync::thread;
+use firndb_console::Failure;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Rows between two looks at the clock.
+const LOOK_ROWS: u64 = 64;
+/// Most rows of a short range.
+const SHORT_MOST: u64 = 100;
+
+/// When it ends: after this number of rows (of each client) or this time, whichever is first; or
+/// when it is interrupted.
+#[derive(Clone, Copy, Debug)]
+pub struct Length<'a> {
+    pub rows: u64,
+    pub time: Duration,
+    pub stop: &'a AtomicBool,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Done {
+    pub rows: u64,
+    pub seconds: f64,
+}
+
+impl Done {
+    pub fn per_second(&self) -> f64 {
+        self.rows as f64 / self.seconds
+    }
+}
+
+/// Repeats `step`, which returns the number of rows that it read, 0 at the end.
+fn repeat(length: Length<'_>, mut step: impl FnMut() -> Result<u64, firndb::Error>) -> Result<Done, Failure> {
+    let (began, mut rows, mut look_at) = (clock::now(), 0, LOOK_ROWS);
+    loop {
+        let more = step()?;
+        rows += more;
+        let over = more == 0 || rows >= length.rows;
+        if over || rows >= look_at {
+            look_at = rows + LOOK_ROWS;
+            let took = began.elapsed();
+            if over || took >= length.time || length.stop.load(Ordering::Relaxed) {
+                return Ok(Done { rows, seconds: took.as_secs_f64() });
+            }
+        }
+    }
+}
+
+/// Reads all rows in order.
+pub fn scan(db: &Database, length: Length<'_>) -> Result<Done, Failure> {
+    let (table, mut tx) = (Rows::table(db)?, db.snapshot());
+    let mut cursor = tx.scan(&table, KeyRange::all(), Direction::Forward);
+    repeat(length, || Ok(u64::from(cursor.next(&mut tx)?.is_some())))
+}
+
+/// Reads the rows of a group by the index.
+pub fn fetch(db: &Database, group: u64, length: Length<'_>) -> Result<Done, Failure> {
+    let (index, mut tx) = (Rows::index(db)?, db.snapshot());
+    let mut cursor = tx.scan_index(&index, Rows::group(group), Direction::Forward);
+    repeat(length, || Ok(u64::from(cursor.next(&mut tx)?.is_some())))
+}
+
+/// Runs this number of clients side by side, each with a seed of its own.
+fn side_by_side(
+    clients: u64,
+    seed: u64,
+    client: impl Fn(Rng) -> Result<Done, Failure> + Sync,
+) -> Result<Done, Failure> {
+    let client = &client;
+    let began = clock::now();
+    let rows = thread::scope(|scope| {
+        let run = |number: u64| scope.spawn(move || client(Rng::new(seed.wrapping_mul(1009) + number)));
+        let threads: Vec<_> = (0..clients).map(run).collect();
+        threads.into_iter().try_fold(0, |rows, thread| match thread.join() {
+            Ok(done) => Ok::<_, Failure>(rows + done?.rows),
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    Ok(Done { rows, seconds: began.elapsed().as_secs_f64() })
+}
+
+/// Reads single rows at random, by `clients` clients, each in a transaction.
+pub fn points(
+    db: &Database,
+    rows: Rows,
+    clients: u64,
+    seed: u64,
+    length: Length<'_>,
+) -> Result<Done, Failure> {
+    let table = Rows::table(db)?;
+    side_by_side(clients, seed, |mut rng| {
+        let mut row = Vec::new();
+        repeat(length, || {
+            let found = db.snapshot().get_into(&table, &key(rng.below(rows.rows)), &mut row)?;
+            assert!(found, "every row is there");
+            Ok(1)
+        })
+    })
+}
+
+/// Reads single rows at random, one after the other; returns the time of each in microseconds.
+pub fn latencies(db: &Database, rows: Rows, seed: u64, length: Length<'_>) -> Result<Vec<f64>, Failure> {
+    let table = Rows::table(db)?;
+    let (mut rng, mut row, mut all) = (Rng::new(seed), Vec::new(), Vec::new());
+    repeat(length, || {
+        let began = clock::now();
+        let found = db.snapshot().get_into(&table, &key(rng.below(rows.rows)), &mut row)?;
+        all.push(began.elapsed().as_secs_f64() * 1e6);
+        assert!(found, "every row is there");
+        Ok(1)
+    })?;
+    Ok(all)
+}
+
+/// Reads `each` rows at random at a time, by one client.
+pub fn many(db: &Database, rows: Rows, each: usize, seed: u64, length: Length<'_>) -> Result<Done, Failure> {
+    let table = Rows::table(db)?;
+    let (mut rng, mut row) = (Rng::new(seed), Vec::new());
+    let mut keys = vec![[0; 8]; each];
+    repeat(length, || {
+        keys.iter_mut().for_each(|to| *to = key(rng.below(rows.rows)));
+        let mut tx = db.snapshot();
+        for key in &keys {
+            assert!(tx.get_into(&table, key, &mut row)?, "every row is there");
+        }
+        Ok(each as u64)
+    })
+}
+
+/// Reads ranges of one to a hundred rows from random places on, by `clients` clients.
+pub fn short_ranges(
+    db: &Database,
+    rows: Rows,
+    clients: u64,
+    seed: u64,
+    length: Length<'_>,
+) -> Result<Done, Failure> {
+    let table = Rows::table(db)?;
+    side_by_side(clients, seed, |mut rng| {
+        repeat(length, || {
+            let (first, most) = (rng.below(rows.rows), rng.between(1, SHORT_MOST));
+            let (low, high) = (key(first), key(first + most));
+            let range = KeyRange::new(Bound::Included(&low[..]), Bound::Excluded(&high[..]));
+            let mut tx = db.snapshot();
+            let mut cursor = tx.scan(&table, range, Direction::Forward);
+            let mut read = 0;
+            while cursor.next(&mut tx)?.is_some() {
+                read += 1;
+            }
+            Ok(read)
+        })
+    })
+}
