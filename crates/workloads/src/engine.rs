@@ -185,6 +185,10 @@ pub enum Visit {
 /// meanwhile.
 pub type Visitor<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Visit;
 
+/// Called with the number of a key and its row, if there is one. Must not block: the engine may
+/// hold a latch meanwhile.
+pub type Found<'v> = &'v mut dyn FnMut(usize, Option<&[u8]>);
+
 /// A storage engine, opened by its adapter with a [`Schema`]; all its tables exist.
 pub trait Engine: Send + Sync {
     /// One client's session.
@@ -217,6 +221,20 @@ pub trait Session {
     fn begin(&mut self, access: Access) -> Outcome<Self::Transaction<'_>>;
 }
 
+/// Reads the rows at `keys` by `get`, which fills in a row and returns whether there is one.
+pub(crate) fn one_by_one(
+    keys: &[&[u8]],
+    found: Found<'_>,
+    mut get: impl FnMut(&[u8], &mut Vec<u8>) -> Outcome<bool>,
+) -> Outcome<()> {
+    let mut row = Vec::new();
+    keys.iter().enumerate().try_for_each(|(number, key)| {
+        let is_there = get(key, &mut row)?;
+        found(number, is_there.then_some(&*row));
+        Ok(())
+    })
+}
+
 /// A transaction in progress. Dropping it rolls it back.
 ///
 /// After an error of kind [`EngineError::Retry`] nothing but `rollback` (or dropping it) may be
@@ -227,6 +245,15 @@ pub trait Transaction {
     /// As [`Transaction::get`], and locks the row: no other transaction changes it before this one
     /// ends.
     fn get_for_update(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool>;
+    /// Reads the rows at `keys`, which come in any order and may repeat; `found` is called once for
+    /// each key, in any order. Engines that can read several rows at once do so.
+    fn get_many(&mut self, table: TableId, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        one_by_one(keys, found, |key, row| self.get(table, key, row))
+    }
+    /// As [`Transaction::get_many`], and locks the rows as [`Transaction::get_for_update`] does.
+    fn get_many_for_update(&mut self, table: TableId, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        one_by_one(keys, found, |key, row| self.get_for_update(table, key, row))
+    }
     /// Adds a row; fails with [`EngineError::Duplicate`] if its key exists already.
     fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()>;
     /// Adds or replaces a row.

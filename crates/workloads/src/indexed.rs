@@ -5,7 +5,9 @@
 //! [`PlainSchema::plain_tables`] and implements [`PlainTransaction`] over their positions in that
 //! list.
 
-use crate::engine::{Commit, CommitMode, EngineError, KeyRange, Outcome, Scan, Transaction, Visit, Visitor};
+use crate::engine::{
+    Commit, CommitMode, EngineError, Found, KeyRange, Outcome, Scan, Transaction, Visit, Visitor, one_by_one,
+};
 use crate::schema::{IndexId, IndexSpec, Schema, TableId};
 use std::sync::Arc;
 
@@ -22,6 +24,10 @@ pub trait PlainTransaction {
     /// override it.
     fn get_for_update(&mut self, table: PlainTable, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
         self.get(table, key, row)
+    }
+    /// Reads several rows, together if the engine can.
+    fn get_many(&mut self, table: PlainTable, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        one_by_one(keys, found, |key, row| self.get(table, key, row))
     }
     /// Adds a row and returns true, or returns false if its key exists already.
     fn insert(&mut self, table: PlainTable, key: &[u8], row: &[u8]) -> Outcome<bool>;
@@ -178,6 +184,10 @@ impl<T: PlainTransaction> Transaction for Indexed<'_, T> {
 
     fn get_for_update(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
         self.plain.get_for_update(self.layout.table(table), key, row)
+    }
+
+    fn get_many(&mut self, table: TableId, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        self.plain.get_many(self.layout.table(table), keys, found)
     }
 
     fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {

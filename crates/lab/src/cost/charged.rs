@@ -10,7 +10,7 @@ use firndb::Database;
 use firndb_adapter::{FirnEngine, OnFirn};
 use firndb_base::sim;
 use firndb_workloads::{
-    Access, Commit, CommitMode, Engine, IndexId, Outcome, Scan, Schema, Session, TableId, Transaction,
+    Access, Commit, CommitMode, Engine, Found, IndexId, Outcome, Scan, Schema, Session, TableId, Transaction,
     Visitor,
 };
 use std::time::Duration;
@@ -147,6 +147,10 @@ impl<T: Transaction> ChargedTransaction<T> {
         self.meter.add(self.cost.read);
         &mut self.inner
     }
+    fn reading_many(&mut self, keys: &[&[u8]]) -> &mut T {
+        self.meter.add(self.cost.read * keys.len() as u32);
+        &mut self.inner
+    }
     fn writing(&mut self) -> &mut T {
         self.meter.add(self.cost.write);
         &mut self.inner
@@ -174,6 +178,12 @@ impl<T: Transaction> Transaction for ChargedTransaction<T> {
     }
     fn get_for_update(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
         self.reading().get_for_update(table, key, row)
+    }
+    fn get_many(&mut self, table: TableId, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        self.reading_many(keys).get_many(table, keys, found)
+    }
+    fn get_many_for_update(&mut self, table: TableId, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        self.reading_many(keys).get_many_for_update(table, keys, found)
     }
     fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {
         self.writing().insert(table, key, row)

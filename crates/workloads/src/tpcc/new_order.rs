@@ -3,9 +3,9 @@
 use super::draw::is_original;
 use super::input::{Inputs, Terminal};
 use super::rows::{customer, district, item, new_order, order, order_line, stock, warehouse};
-use super::tables::{self, need, need_for_update};
+use super::tables::{self, Rows, need, need_for_update};
 use super::{keys, rows};
-use crate::engine::{Outcome, Transaction};
+use crate::engine::{Access, Outcome, Transaction};
 
 /// Most lines of an order.
 const LINES_MAX: usize = 15;
@@ -56,8 +56,39 @@ pub enum NewOrderOutput {
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewOrderBuffers {
     row: Vec<u8>,
-    item: Vec<u8>,
-    stock: Vec<u8>,
+    /// Of each line.
+    items: Rows,
+    /// Of each line; only the first of lines with the same goods is kept up to date.
+    stock: Rows,
+}
+
+impl NewOrderBuffers {
+    /// Reads the rows of all lines' items, and then those of their goods, for update. Returns the
+    /// number of lines before the first item that is not for sale.
+    fn read_goods<T: Transaction>(&mut self, txn: &mut T, input: &NewOrderInput) -> Outcome<usize> {
+        let lines = input.lines();
+        let mut all = [[0; keys::ITEM_LEN]; LINES_MAX];
+        all.iter_mut().zip(lines).for_each(|(key, line)| *key = keys::item(line.item));
+        self.items.read(
+            txn,
+            tables::ITEM,
+            &all.each_ref().map(|key| &key[..])[..lines.len()],
+            Access::Read,
+        )?;
+        let missing = (0..lines.len()).find(|&number| self.items.get(number).is_none());
+        let lines = &lines[..missing.unwrap_or(lines.len())];
+        let mut all = [[0; keys::STOCK_LEN]; LINES_MAX];
+        for (key, line) in all.iter_mut().zip(lines) {
+            *key = keys::stock(line.supply_warehouse, line.item);
+        }
+        self.stock.need(
+            txn,
+            tables::STOCK,
+            &all.each_ref().map(|key| &key[..])[..lines.len()],
+            Access::Write,
+        )?;
+        Ok(lines.len())
+    }
 }
 
 impl NewOrderInput {
@@ -91,6 +122,13 @@ impl NewOrderInput {
     pub fn lines(&self) -> &[LineInput] {
         &self.lines[..self.line_count as usize]
     }
+
+    /// The first line with the same goods as this one.
+    fn first_of_same_goods(&self, line: usize) -> usize {
+        let goods = |line: &LineInput| (line.supply_warehouse, line.item);
+        let wanted = goods(&self.lines[line]);
+        self.lines[..line].iter().position(|other| goods(other) == wanted).unwrap_or(line)
+    }
 }
 
 /// Runs a New-Order up to its commit (clause 2.4.2.2).
@@ -117,15 +155,16 @@ pub(super) fn run<T: Transaction>(
     txn.insert(tables::ORDER, &key, &order_row(input))?;
     txn.insert(tables::NEW_ORDER, &key, &new_order::ROW)?;
 
+    let lines = buffers.read_goods(txn, input)?;
     let mut sum_cents = 0;
     let mut brand_lines = 0;
-    for (line, place) in input.lines().iter().zip(1..) {
-        if !txn.get(tables::ITEM, &keys::item(line.item), &mut buffers.item)? {
-            return Ok(NewOrderOutput::UnusedItem);
-        }
+    for (line, place) in input.lines()[..lines].iter().zip(1..) {
         let (amount_cents, brand) = add_line(txn, input, line, (number, place), buffers)?;
         sum_cents += amount_cents;
         brand_lines += u8::from(brand);
+    }
+    if lines < input.lines().len() {
+        return Ok(NewOrderOutput::UnusedItem);
     }
     let taxed = i128::from(sum_cents)
         * i128::from(10_000 - discount)
@@ -145,7 +184,7 @@ fn order_row(input: &NewOrderInput) -> [u8; rows::order::LEN] {
 }
 
 /// Takes one line's goods from stock and inserts the line. Returns OL_AMOUNT and whether its goods
-/// are of brand "B". The item's row is in `buffers.item`.
+/// are of brand "B". The rows of all items and goods are in `buffers`.
 fn add_line<T: Transaction>(
     txn: &mut T,
     input: &NewOrderInput,
@@ -153,12 +192,11 @@ fn add_line<T: Transaction>(
     (number, place): (u32, u8),
     buffers: &mut NewOrderBuffers,
 ) -> Outcome<(i64, bool)> {
-    if !tables::is_whole(tables::ITEM, &buffers.item) {
-        need(txn, tables::ITEM, &keys::item(line.item), &mut buffers.item)?;
-    }
-    let goods = &mut buffers.stock;
+    let at = usize::from(place) - 1;
+    let item_row = buffers.items.get(at).expect("lines behind an item that is not for sale are not added");
+    // What a line before took of the same goods is in that line's row.
+    let goods = buffers.stock.get_mut(input.first_of_same_goods(at));
     let key = keys::stock(line.supply_warehouse, line.item);
-    need_for_update(txn, tables::STOCK, &key, goods)?;
     let ordered = i32::from(line.quantity);
     let left = stock::QUANTITY.get(goods) - ordered;
     stock::QUANTITY.set(goods, if left >= 10 { left } else { left + 91 });
@@ -169,8 +207,8 @@ fn add_line<T: Transaction>(
     }
     txn.put(tables::STOCK, &key, goods)?;
 
-    let amount_cents = i64::from(line.quantity) * item::PRICE.get(&buffers.item);
-    let brand = is_original(item::DATA.get(&buffers.item)) && is_original(stock::DATA.get(goods));
+    let amount_cents = i64::from(line.quantity) * item::PRICE.get(item_row);
+    let brand = is_original(item::DATA.get(item_row)) && is_original(stock::DATA.get(goods));
     let mut row = [0; rows::order_line::LEN];
     order_line::ITEM.set(&mut row, line.item);
     order_line::SUPPLY_WAREHOUSE.set(&mut row, line.supply_warehouse);

@@ -1,7 +1,7 @@
 //! The nine tables and two secondary indexes, as a [`Schema`].
 
 use super::{keys, rows};
-use crate::engine::{EngineError, Outcome, Transaction};
+use crate::engine::{Access, EngineError, Outcome, Transaction};
 use crate::schema::{IndexId, IndexSpec, Part, Schema, TableId, TableSpec};
 
 /// WAREHOUSE.
@@ -115,6 +115,72 @@ pub fn need_for_update<T: Transaction>(
 ) -> Outcome<()> {
     let found = txn.get_for_update(table, key, row)?;
     checked(table, key, found, row)
+}
+
+/// Rows of one table that were read together, by the numbers of their keys. Keeps its memory
+/// between calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rows {
+    bytes: Vec<u8>,
+    /// Of each key, whether there is a row.
+    found: Vec<bool>,
+    len: usize,
+}
+
+impl Rows {
+    /// Reads the rows at `keys`, and locks them if they are to be changed.
+    pub(super) fn read<T: Transaction>(
+        &mut self,
+        txn: &mut T,
+        table: TableId,
+        keys: &[&[u8]],
+        access: Access,
+    ) -> Outcome<()> {
+        self.len = ROW_LENS[table.0];
+        self.found.clear();
+        self.found.resize(keys.len(), false);
+        self.bytes.resize(keys.len() * self.len, 0);
+        let mut damaged = Ok(());
+        let mut found = |number: usize, row: Option<&[u8]>| {
+            let Some(row) = row else { return };
+            match checked(table, keys[number], true, row) {
+                Ok(()) => self.bytes[number * self.len..][..self.len].copy_from_slice(row),
+                error => damaged = error,
+            }
+            self.found[number] = true;
+        };
+        match access {
+            Access::Read => txn.get_many(table, keys, &mut found)?,
+            Access::Write => txn.get_many_for_update(table, keys, &mut found)?,
+        }
+        damaged
+    }
+
+    /// As [`Rows::read`]; all of the rows must be there.
+    pub(super) fn need<T: Transaction>(
+        &mut self,
+        txn: &mut T,
+        table: TableId,
+        keys: &[&[u8]],
+        access: Access,
+    ) -> Outcome<()> {
+        self.read(txn, table, keys, access)?;
+        match self.found.iter().position(|found| !found) {
+            Some(missing) => checked(table, keys[missing], false, &[]),
+            None => Ok(()),
+        }
+    }
+
+    /// The row of the key with this number.
+    pub(super) fn get(&self, number: usize) -> Option<&[u8]> {
+        self.found[number].then(|| &self.bytes[number * self.len..][..self.len])
+    }
+
+    /// The same, which must be there.
+    pub(super) fn get_mut(&mut self, number: usize) -> &mut [u8] {
+        assert!(self.found[number], "the caller needs the row");
+        &mut self.bytes[number * self.len..][..self.len]
+    }
 }
 
 #[cfg(test)]
