@@ -62,9 +62,10 @@ impl BufferPool {
         self
     }
 
-    /// Lets hints be queued, for reader threads that start now.
-    pub fn begin_read_ahead(&self) {
-        self.read_ahead.open();
+    /// Lets hints be queued, for reader threads that start now; false if this pool drops all hints,
+    /// so that readers have nothing to do.
+    pub fn begin_read_ahead(&self) -> bool {
+        self.read_ahead.open()
     }
     /// Drops what is queued and whatever comes; wakes the reader threads so that they end.
     pub fn end_read_ahead(&self) {

@@ -134,9 +134,10 @@ impl ReadAhead {
         self.off
     }
 
-    /// Readers run from now on.
-    pub(crate) fn open(&self) {
+    /// Readers run from now on, unless hints are dropped.
+    pub(crate) fn open(&self) -> bool {
         self.open.store(!self.off, Release);
+        !self.off
     }
     /// Drops what is queued and whatever comes, and wakes the readers.
     pub(crate) fn close(&self) {

@@ -3,8 +3,8 @@
 use crate::args::{Check, Dump, Stat};
 use crate::{backup, caches};
 use firndb::{
-    CacheStatistics, CheckPhase, CheckpointLimit, Database, DumpWhat, Hiding, HidingStatistics,
-    ReadRateOrigin, RestartEstimate, RowCount, Statistics,
+    BufferStatistics, CacheStatistics, CheckPhase, CheckpointLimit, Database, DumpWhat, Hiding,
+    HidingStatistics, ReadRateOrigin, RestartEstimate, RowCount, Statistics,
 };
 use firndb_console::report::recovery_parts_json;
 use firndb_console::{Failure, output, progress, say, size, table};
@@ -120,6 +120,7 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
     if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
         print_cache(cache, kind, statistics.cache_device.as_ref());
     }
+    print_buffer(&statistics.buffer);
     print_log(statistics);
     if let Some(archive) = archive {
         say!("  {archive}");
@@ -134,6 +135,31 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
         set_aside.iter().for_each(|entry| say!("    {}: {}", entry.work, entry.cause));
     }
     print_rows(rows);
+}
+
+fn print_buffer(buffer: &BufferStatistics) {
+    say!(
+        "  buffer: {} of {} frames in use; since opening {} hits, {} misses, {:.1} pages being read at once on average, \
+         {} at most; {} read ahead, {} of them used, {} wasted",
+        buffer.resident,
+        buffer.frames,
+        buffer.hits,
+        buffer.misses,
+        buffer.reads_at_once_mean(),
+        buffer.reads_at_once_max,
+        buffer.pages_ahead,
+        buffer.pages_ahead_used,
+        buffer.pages_ahead_wasted
+    );
+}
+
+fn buffer_json(buffer: &BufferStatistics) -> Value {
+    json!({
+        "frames": buffer.frames, "resident": buffer.resident, "dirty": buffer.dirty, "hits": buffer.hits,
+        "misses": buffer.misses, "evictions": buffer.evictions, "reads_at_once_mean": buffer.reads_at_once_mean(),
+        "reads_at_once_max": buffer.reads_at_once_max, "pages_ahead": buffer.pages_ahead,
+        "pages_ahead_used": buffer.pages_ahead_used, "pages_ahead_wasted": buffer.pages_ahead_wasted,
+    })
 }
 
 fn print_recovery(statistics: &Statistics) {
@@ -329,7 +355,7 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,
                 "checkpoint_lsn": statistics.checkpoint.0.0, "redo_start_lsn": statistics.checkpoint.1.0,
                 "devices": statistics.log_devices, "hiding": hiding_json(&statistics.log.hiding)},
-        "cache": statistics.cache.as_ref().map(cache_json),
+        "buffer": buffer_json(&statistics.buffer), "cache": statistics.cache.as_ref().map(cache_json),
         "archive": statistics.archive.as_ref().map(|archive| json!({
             "directory": archive.directory, "archived_lsn": archive.archived.map(|lsn| lsn.0),
             "behind_bytes": archive.behind_bytes, "early_writes": archive.early_writes, "failing": archive.failing,

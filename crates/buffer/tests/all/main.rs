@@ -7,3 +7,4 @@ mod many_threads_see_every_change;
 mod pages_are_read_ahead;
 mod pages_are_redone_as_they_come_in;
 mod pages_come_and_go;
+mod scans_leave_the_working_set;

@@ -49,7 +49,7 @@ fn work(world: &World, model: &Model, seed: u64, steps: u32) {
         // A third of the work goes to a few hot pages.
         let count = if rng.one_in(3) { 5 } else { world.pages.len() as u64 };
         let page = world.pages[rng.below(count) as usize];
-        match rng.below(16) {
+        match rng.below(18) {
             0..=4 => change(world, model, page),
             5 => {
                 let intent = world.pool.exclusive(page).expect("fixed").intend();
@@ -70,6 +70,21 @@ fn work(world: &World, model: &Model, seed: u64, steps: u32) {
             }
             7 => {
                 world.pool.bring_in(&[page, PageId(page.0 + 1), world.pages[0]], PageUse::Working);
+            }
+            16 => {
+                let hints: Vec<PageId> = (0..20).map(|step| PageId(page.0 + step)).collect();
+                world.pool.read_ahead(&hints, PageUse::Working);
+            }
+            17 => {
+                // A scan; the leaves before its end are not used.
+                let pages: Vec<PageId> = (0..12).map(|step| PageId(page.0 + step)).collect();
+                world.pool.read_ahead(&pages, PageUse::Once);
+                for page in pages.into_iter().take(8).filter(|page| world.pages.contains(page)) {
+                    counter_of(page, &world.pool.shared_for(page, PageUse::Once).expect("fixed"));
+                    if let Some(guard) = world.pool.shared_in_memory_for(page, PageUse::Once) {
+                        counter_of(page, &guard);
+                    }
+                }
             }
             8 => {
                 // Two latches at once, in ascending order.
@@ -118,7 +133,17 @@ fn run(seed: u64, frames: usize, pages: usize, wants_clean: bool, steps: u32) {
     let world = World::with(frames, pages, wants_clean);
     let model = Model { running: AtomicBool::new(true), ..Model::default() };
     world.tier.delay_us.store(20, SeqCst);
+    assert!(world.pool.begin_read_ahead());
     std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while model.running.load(SeqCst) {
+                    if world.pool.read_ahead_step() == Progress::Idle {
+                        world.pool.wait_for_read_ahead(Duration::from_millis(1));
+                    }
+                }
+            });
+        }
         let background = [
             scope.spawn(|| {
                 while model.running.load(SeqCst) {
@@ -161,6 +186,9 @@ fn run(seed: u64, frames: usize, pages: usize, wants_clean: bool, steps: u32) {
     assert!(model.checks.load(SeqCst) > 0);
     let statistics = world.pool.statistics();
     assert!(statistics.evictions > 0 && statistics.resident <= statistics.frames, "{statistics:?}");
+    let ended = statistics.pages_ahead_used + statistics.pages_ahead_wasted;
+    assert!(ended <= statistics.pages_ahead && statistics.pages_ahead - ended <= statistics.resident);
+    assert!(statistics.pages_ahead_used > 0, "{statistics:?}");
 }
 
 /// Few steps, for Miri, which searches for races and weak orders rather than for rare schedules.

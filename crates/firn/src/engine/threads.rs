@@ -56,11 +56,14 @@ impl Threads {
             ("firn-cleaner", Shared::clean as fn(&Shared)),
             ("firn-checkpoint", Shared::checkpoint),
             ("firn-maintain", Shared::maintain),
-            // Two, so that the device has the pages of one while the other hands its own out.
-            ("firn-reader-1", Shared::read_ahead),
-            ("firn-reader-2", Shared::read_ahead),
         ];
-        engine.pool.begin_read_ahead();
+        if engine.pool.begin_read_ahead() {
+            // Two, so that the device has the pages of one while the other hands its own out.
+            bodies.extend([
+                ("firn-reader-1", Shared::read_ahead as fn(&Shared)),
+                ("firn-reader-2", Shared::read_ahead),
+            ]);
+        }
         if !engine.recovery.is_complete() {
             bodies.push(("firn-recovery", Shared::recover));
         }

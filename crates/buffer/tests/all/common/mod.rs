@@ -19,6 +19,8 @@ pub struct ProbeTier {
     wants_clean: bool,
     pub reads_fail: AtomicBool,
     pub damaged: AtomicBool,
+    /// Pages whose reads fail, and how.
+    pub unreadable: Mutex<BTreeMap<PageId, TierErrorKind>>,
     pub writes_fail: AtomicBool,
     /// Pages that cannot be written because of damage, of the page map say.
     pub unwritable: Mutex<BTreeSet<PageId>>,
@@ -43,6 +45,7 @@ impl ProbeTier {
             wants_clean,
             reads_fail: AtomicBool::default(),
             damaged: AtomicBool::default(),
+            unreadable: Mutex::default(),
             writes_fail: AtomicBool::default(),
             unwritable: Mutex::default(),
             delay_us: AtomicU64::default(),
@@ -108,6 +111,13 @@ impl PageTier for ProbeTier {
             }
         } else {
             self.inner.read_batch(reads);
+            let unreadable = self.unreadable.lock().unwrap();
+            for read in reads {
+                if let Some(kind) = unreadable.get(&read.page) {
+                    read.buf.fill(0xEE);
+                    read.outcome = Err(TierError::new(*kind, "this page is asked to fail"));
+                }
+            }
         }
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
