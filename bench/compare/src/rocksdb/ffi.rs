@@ -130,6 +130,17 @@ unsafe extern "C" {
         exclusive: c_uchar,
         error: *mut *mut c_char,
     ) -> *mut rocksdb_pinnableslice_t;
+    /// Each value and each error comes from `malloc`; a row that is not there has neither.
+    pub fn rocksdb_transaction_multi_get(
+        txn: *mut rocksdb_transaction_t,
+        options: *const rocksdb_readoptions_t,
+        keys: usize,
+        key_list: *const *const c_char,
+        key_lens: *const usize,
+        values: *mut *mut c_char,
+        value_lens: *mut usize,
+        errors: *mut *mut c_char,
+    );
     pub fn rocksdb_pinnableslice_value(
         slice: *const rocksdb_pinnableslice_t,
         len: *mut usize,

@@ -193,6 +193,42 @@ impl<'db> Transaction<'db> {
         Ok(true)
     }
 
+    /// Reads several rows with one call; `found` gets the number and the row of each key.
+    pub fn multi_get(&mut self, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        let bytes: Vec<*const c_char> = keys.iter().map(|key| key.as_ptr().cast()).collect();
+        let lens: Vec<usize> = keys.iter().map(|key| key.len()).collect();
+        let mut values = vec![ptr::null_mut(); keys.len()];
+        let mut errors = values.clone();
+        let mut value_lens = vec![0; keys.len()];
+        // SAFETY: transaction and options are alive, the keys' bytes are there during the call, and
+        // each list has a place for every key.
+        unsafe {
+            rocksdb_transaction_multi_get(
+                self.txn,
+                self.read.0,
+                keys.len(),
+                bytes.as_ptr(),
+                lens.as_ptr(),
+                values.as_mut_ptr(),
+                value_lens.as_mut_ptr(),
+                errors.as_mut_ptr(),
+            );
+        }
+        let mut outcome = Ok(());
+        for (number, ((value, len), error)) in values.into_iter().zip(value_lens).zip(errors).enumerate() {
+            // SAFETY: `checked` passes a place for the message, which it frees.
+            let read = checked(|message| unsafe { *message = error });
+            if read.is_ok() {
+                // SAFETY: a value that is not null has `len` bytes, until it is freed below.
+                found(number, (!value.is_null()).then(|| unsafe { bytes_of(value, len) }));
+            }
+            // SAFETY: the value is this function's own. `rocksdb_free` takes null.
+            unsafe { rocksdb_free(value.cast()) };
+            outcome = outcome.and(read);
+        }
+        outcome
+    }
+
     /// Adds or replaces a row.
     pub fn put(&mut self, key: &[u8], row: &[u8]) -> Outcome<()> {
         let (row_bytes, row_len) = (row.as_ptr().cast(), row.len());

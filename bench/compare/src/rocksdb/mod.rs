@@ -12,7 +12,7 @@ mod handle;
 use crate::job::{Job, Settings};
 use ffi::*;
 use firndb_workloads::{
-    Access, Commit, CommitMode, Engine, EngineError, IndexBuffers, Indexed, Outcome, PlainSchema, PlainTable,
+    Access, Commit, CommitMode, Engine, EngineError, Found, IndexBuffers, Indexed, Outcome, PlainSchema, PlainTable,
     PlainTransaction, Scan, Schema, Session, Visit, Visitor, make_successor,
 };
 use handle::{Db, Iterator, Transaction, WriteOptions};
@@ -79,6 +79,8 @@ pub struct RocksSession<'e> {
 struct Keys {
     key: Vec<u8>,
     high: Vec<u8>,
+    /// Of several rows, end to end.
+    many: Vec<u8>,
 }
 
 fn prefixed<'k>(buffer: &'k mut Vec<u8>, table: PlainTable, key: &[u8]) -> &'k [u8] {
@@ -114,6 +116,25 @@ impl PlainTransaction for RocksTransaction<'_> {
 
     fn get_for_update(&mut self, table: PlainTable, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
         self.txn.get(prefixed(&mut self.keys.key, table, key), true, row)
+    }
+
+    fn get_many(&mut self, table: PlainTable, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        let all = &mut self.keys.many;
+        all.clear();
+        for key in keys {
+            all.push(table.0 as u8);
+            all.extend_from_slice(key);
+        }
+        let mut rest = all.as_slice();
+        let prefixed: Vec<&[u8]> = keys
+            .iter()
+            .map(|key| {
+                let (key, behind) = rest.split_at(1 + key.len());
+                rest = behind;
+                key
+            })
+            .collect();
+        self.txn.multi_get(&prefixed, found)
     }
 
     fn insert(&mut self, table: PlainTable, key: &[u8], row: &[u8]) -> Outcome<bool> {
