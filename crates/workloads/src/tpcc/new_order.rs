@@ -220,3 +220,54 @@ fn add_line<T: Transaction>(
     txn.insert(tables::ORDER_LINE, &key, &row)?;
     Ok((amount_cents, brand))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tpcc::{LoadOptions, Scale, load};
+    use crate::{Engine, MemoryEngine, Session};
+
+    fn input(lines: &[(u32, u8)]) -> NewOrderInput {
+        let mut input = NewOrderInput {
+            warehouse: 1,
+            district: 1,
+            customer: 1,
+            entry_date_us: 1,
+            lines: [LineInput::default(); LINES_MAX],
+            line_count: lines.len() as u8,
+        };
+        for (to, &(item, quantity)) in input.lines.iter_mut().zip(lines) {
+            *to = LineInput { item, supply_warehouse: 1, quantity };
+        }
+        input
+    }
+
+    /// S_YTD and S_ORDER_CNT.
+    fn taken<T: Transaction>(txn: &mut T, item: u32) -> (i64, u32) {
+        let mut row = Vec::new();
+        need(txn, tables::STOCK, &keys::stock(1, item), &mut row).unwrap();
+        (stock::YTD.get(&row), stock::ORDER_COUNT.get(&row))
+    }
+
+    #[test]
+    fn lines_with_the_same_goods_all_take_theirs_also_before_an_item_that_is_not_for_sale() {
+        let engine = MemoryEngine::new(&tables::schema());
+        let scale = Scale::tiny(1);
+        load(&engine, &LoadOptions::new(scale, 1), &|_| ()).unwrap();
+        let mut session = engine.session().unwrap();
+        let mut txn = session.begin(Access::Write).unwrap();
+        let before = [5, 7].map(|item| taken(&mut txn, item));
+        let mut buffers = NewOrderBuffers::default();
+        let placed = run(&mut txn, &input(&[(5, 3), (7, 1), (5, 4), (5, 2)]), &mut buffers).unwrap();
+        assert!(matches!(placed, NewOrderOutput::Placed { .. }));
+        let after = |txn: &mut _, lines: [(i64, u32); 2]| {
+            for ((item, before), (quantity, orders)) in [5, 7].into_iter().zip(before).zip(lines) {
+                assert_eq!(taken(txn, item), (before.0 + quantity, before.1 + orders), "item {item}");
+            }
+        };
+        after(&mut txn, [(9, 3), (1, 1)]);
+        let unused = input(&[(7, 2), (5, 1), (scale.items + 1, 1)]);
+        assert_eq!(run(&mut txn, &unused, &mut buffers), Ok(NewOrderOutput::UnusedItem));
+        after(&mut txn, [(10, 4), (3, 2)]);
+    }
+}
