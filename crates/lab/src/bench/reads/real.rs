@@ -49,7 +49,7 @@ struct Round {
     raw_random: f64,
     raw_us: f64,
     raw_sequential: f64,
-    /// Rows a second, of those whose pages DRAM cannot have.
+    /// Rows a second, of those whose pages had to be read.
     points: f64,
     many: f64,
     /// The median time of a `get` that missed.
@@ -148,7 +148,6 @@ impl<'a> Drive<'a> {
         let frames = db.statistics().buffer.frames;
         let warm = Length { rows: 2 * frames / CLIENTS, time: WARM_TIMES * time, ..self.length() };
         work::points(db, rows, CLIENTS, seed + 1000, warm)?;
-        let missed = rows.missed_share(frames);
         let raw = || {
             let rate = self.raw.random(DEPTH, time, seed)?.requests_per_second;
             self.step();
@@ -159,17 +158,11 @@ impl<'a> Drive<'a> {
             self.step();
             let many = work::many(db, rows, EACH, seed, self.length())?;
             self.step();
-            Ok((points.per_second() * missed, many.per_second() * missed))
+            Ok((points.missed_per_second(), many.missed_per_second()))
         };
         (round.raw_random, (round.points, round.many)) = self.pair(number, raw, firn)?;
         let raw = || Ok(self.raw.random(1, time, seed + 1)?.latency.quantile_us(0.5));
-        let firn = || {
-            let mut all = work::latencies(db, rows, seed + 1, self.length())?;
-            all.sort_by(f64::total_cmp);
-            // What hits is fastest: the median of the others.
-            let place = (1.0 - missed / 2.0) * all.len() as f64;
-            Ok(all.get(place as usize).copied().unwrap_or(f64::NAN))
-        };
+        let firn = || work::latency_us(db, rows, seed + 1, self.length());
         (round.raw_us, round.get_us) = self.pair(number, raw, firn)?;
         self.step();
         self.bench.cells.check_interrupt()
@@ -294,8 +287,8 @@ fn row(number: usize, round: &Round) -> serde_json::Value {
 fn notes(bench: &Bench, drive: &Drive) -> String {
     let direct = if drive.raw.device.info().direct { "past" } else { "through" };
     format!(
-        "{} rows on {} of pages, {} of DRAM; files are read {direct} the system's page cache. Reads of single rows \
-         count as far as DRAM cannot have their pages.",
+        "{} rows on {} of pages, {} of DRAM; files are read {direct} the system's page cache. Of reads of \
+         single rows those count whose pages had to be read.",
         drive.rows.rows,
         size::show(drive.rows.pages * drive.rows.page_bytes),
         size::show(bench.size().buffer),

@@ -106,11 +106,6 @@ impl Rows {
     pub fn bytes_of(&self, rows: u64) -> f64 {
         rows as f64 * (self.pages * self.page_bytes) as f64 / self.rows as f64
     }
-
-    /// Share of random reads that DRAM of this number of frames cannot serve.
-    pub fn missed_share(&self, frames: u64) -> f64 {
-        1.0 - (frames as f64 / self.pages as f64).min(1.0)
-    }
 }
 
 #[cfg(test)]
@@ -127,7 +122,6 @@ mod tests {
             let pages = rows.pages_of_group(group);
             assert!((members as u64 * 9 / 10..=members as u64).contains(&pages), "{pages} of {members}");
         }
-        assert!((rows.missed_share(1000) - 0.9).abs() < 1e-9);
         assert_eq!(rows.bytes_of(9), 4096.0);
     }
 
