@@ -1,4 +1,5 @@
-//! Pages that only a scan wants: they take each other's frames, and leave cache and working set alone.
+//! Pages that only a scan wants: they take each other's frames, and leave cache and working set
+//! alone.
 
 use crate::common::{World, counter_of};
 use firndb_base::rng::Rng;
