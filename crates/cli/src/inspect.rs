@@ -110,12 +110,14 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
     print_recovery(statistics);
     let store = &statistics.store;
     say!(
-        "  store: {} pages allocated, {} places, {} free; {} in {}",
+        "  store: {} pages allocated, {} places, {} free; {} in {}; since opening {} pages read in {} requests",
         store.pages_allocated,
         store.places,
         store.places_free,
         size::show(statistics.store_device.1),
-        statistics.store_device.0
+        statistics.store_device.0,
+        store.pages_read,
+        store.read_requests
     );
     if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
         print_cache(cache, kind, statistics.cache_device.as_ref());
@@ -320,8 +322,9 @@ fn print_cache(cache: &CacheStatistics, kind: &str, device: Option<&(String, u64
         if cache.write_through { ", write-through" } else { "" }
     );
     say!(
-        "    since opening: {} hits, {} misses; {} dirty and {} clean pages taken, {} written back, {} second chances",
+        "    since opening: {} hits in {} requests, {} misses; {} dirty and {} clean pages taken, {} written back, {} second chances",
         cache.hits,
+        cache.read_requests,
         cache.misses,
         cache.dirty_enqueued,
         cache.clean_enqueued,
@@ -350,7 +353,8 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
             "reason": setting.reason,
         })).collect::<Vec<_>>(),
         "store": {"pages_allocated": statistics.store.pages_allocated, "places": statistics.store.places,
-                  "places_free": statistics.store.places_free, "bytes": statistics.store_device.1},
+                  "places_free": statistics.store.places_free, "bytes": statistics.store_device.1,
+                  "pages_read": statistics.store.pages_read, "read_requests": statistics.store.read_requests},
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,
                 "checkpoint_lsn": statistics.checkpoint.0.0, "redo_start_lsn": statistics.checkpoint.1.0,
@@ -382,7 +386,7 @@ fn cache_json(cache: &CacheStatistics) -> Value {
     json!({
         "slots": cache.slots, "slots_used": cache.slots_used, "pages_valid": cache.pages_valid,
         "pages_dirty": cache.pages_dirty, "duplicate_share": cache.duplicate_share(),
-        "hits": cache.hits, "misses": cache.misses, "hit_share": cache.hit_share(),
+        "hits": cache.hits, "misses": cache.misses, "read_requests": cache.read_requests, "hit_share": cache.hit_share(),
         "dirty_enqueued": cache.dirty_enqueued, "clean_enqueued": cache.clean_enqueued,
         "clean_declined": cache.clean_declined, "write_backs": cache.write_backs,
         "write_reduction": cache.write_reduction(), "second_chances": cache.second_chances,

@@ -23,9 +23,9 @@
 //!
 //! Locks, in order, after page latches: `passing` (held during I/O) → `ring` (held during I/O of
 //! the cache and the store by the thread that fills groups) → the store's and the log's → `open` →
-//! directory stripes → `pending`; `recent`, `segments`, `kept` and `scratch` are leaves. A thread
-//! may hold the store's `order` when it takes leaves: publishing invalidates images under `order`.
-//! Readers take leaves, and `open` shared.
+//! directory stripes → `pending`; `recent`, `segments`, `kept`, `scratch` and `read_staging` are
+//! leaves. A thread may hold the store's `order` when it takes leaves: publishing invalidates
+//! images under `order`. Readers take leaves, and `open` shared.
 //!
 //! Foreground work: the thread that fills a group writes it. Before the next page it reads one
 //! group, writes back at most that group's pages, and waits for one log flush. Once in many groups

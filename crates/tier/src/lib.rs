@@ -21,6 +21,7 @@ pub mod cache;
 mod error;
 #[doc(hidden)]
 pub mod forward;
+mod merged_reads;
 pub mod page_cache;
 mod page_tier;
 mod poison;

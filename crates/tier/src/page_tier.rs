@@ -143,13 +143,15 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Counters since opening. Tiers that count nothing return zeros. Write requests for these pages (a
-/// run of adjacent places is one request).
+/// Counters since opening. Tiers that count nothing return zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TierStatistics {
     /// Pages read.
     pub pages_read: u64,
+    /// Read requests that carried them: adjacent places of a batch are one, a request that failed
+    /// is repeated for each of its pages, and a page that moved meanwhile is read again.
+    pub read_requests: u64,
     /// Pages written.
     pub pages_written: u64,
     /// Write requests that carried them (a run of adjacent places is one).

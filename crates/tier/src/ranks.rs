@@ -26,6 +26,8 @@ pub(crate) static ORDER: Rank = Rank::new(670, "the store's order").bars_devices
 pub(crate) static STATE: Rank = Rank::new(680, "the store's state").bars_devices();
 /// Buffers for runs: a leaf.
 pub(crate) static STAGING: Rank = Rank::new(690, "the store's staging");
+/// Buffers for reads of adjacent places: a leaf.
+pub(crate) static READ_STAGING: Rank = Rank::new(691, "the store's read staging");
 /// The group being filled. This one, and all that follow, may be taken while a record is being
 /// appended.
 pub(crate) static OPEN: Rank = Rank::new(800, "a cache's open group");
@@ -43,3 +45,5 @@ pub(crate) static LOST_PAGES: Rank = Rank::new(842, "a cache's lost pages");
 pub(crate) static KEPT: Rank = Rank::new(844, "a cache's kept groups");
 /// Read buffers: a leaf.
 pub(crate) static SCRATCH: Rank = Rank::new(843, "a cache's scratch");
+/// Buffers for reads of adjacent images: a leaf.
+pub(crate) static CACHE_READ_STAGING: Rank = Rank::new(845, "a cache's read staging");

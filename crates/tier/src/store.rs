@@ -77,6 +77,7 @@ pub use options::{Layout, Placement, Policy, StoreOptions};
 pub use state::Store;
 
 use crate::error::{TierError, TierErrorKind};
+use crate::merged_reads::Staging;
 use crate::page_cache::BackingStore;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts};
 use crate::poison::Poison;
@@ -204,6 +205,7 @@ impl Store {
             state: ranks::STATE.mutex(state),
             progress: Condvar::new(),
             staging: ranks::STAGING.mutex(Vec::new()),
+            read_staging: Staging::new(&ranks::READ_STAGING),
             counters: Counters::default(),
         };
         // The totals page stays in memory as long as the store.
@@ -406,6 +408,7 @@ impl PageTier for Store {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TierStatistics {
             pages_read: read(&self.counters.pages_read),
+            read_requests: read(&self.counters.read_requests),
             pages_written: read(&self.counters.pages_written),
             write_runs: read(&self.counters.write_runs),
             metadata_pages_written: read(&self.counters.metadata_pages_written),

@@ -11,6 +11,7 @@ use super::shadow::ShadowEntries;
 use super::state::{FlashCache, Ring};
 use super::versions::Versions;
 use crate::error::{TierError, TierErrorKind};
+use crate::merged_reads::Staging;
 use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::Counters;
@@ -170,6 +171,7 @@ impl FlashCache {
             lacking: OnceLock::new(),
             leaving: AtomicBool::new(false),
             scratch: ranks::SCRATCH.mutex(Vec::new()),
+            read_staging: Staging::new(&ranks::CACHE_READ_STAGING),
             counters: Counters::default(),
         }
     }

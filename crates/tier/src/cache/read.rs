@@ -11,6 +11,7 @@ use super::group::Seal;
 use super::state::FlashCache;
 use super::word::Word;
 use crate::error::{TierError, TierErrorKind};
+use crate::merged_reads::{Piece, read_pieces};
 use crate::page_cache::read_below;
 use crate::page_cache::statistics::add;
 use crate::page_tier::{Found, PageRead};
@@ -33,6 +34,16 @@ pub(crate) struct Reach {
     pub skip: usize,
 }
 
+/// What became of the read of an image.
+enum Settled {
+    /// The read has its outcome.
+    Done,
+    /// The page moved meanwhile: it must be looked up again.
+    Again,
+    /// The store has the page.
+    Missed,
+}
+
 impl FlashCache {
     /// The page's valid image.
     pub(crate) fn hit(&self, page: PageId) -> Option<Hit> {
@@ -45,6 +56,12 @@ impl FlashCache {
     }
 
     pub(crate) fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        for read in reads.iter() {
+            assert_eq!(read.buf.len(), self.geometry.page_size, "a page is read whole");
+        }
+        if let [read] = reads {
+            return self.read_one(read);
+        }
         let mut left: Vec<usize> = (0..reads.len()).collect();
         let mut missed = Vec::new();
         while !left.is_empty() {
@@ -56,12 +73,47 @@ impl FlashCache {
         read_below(&*self.store, reads, &missed);
     }
 
-    /// Reads those of `left` that are in the cache; returns those to be looked up again.
+    /// Reads one page, without an allocation.
+    fn read_one(&self, read: &mut PageRead<'_>) {
+        loop {
+            let settled = match self.hit(read.page) {
+                None => Settled::Missed,
+                Some(hit) => match self.read_open(hit, read.page, read.buf) {
+                    Some(version) => {
+                        read.outcome = Ok(self.found(read.page, hit, version));
+                        Settled::Done
+                    }
+                    None => self.read_image(read, hit),
+                },
+            };
+            match settled {
+                Settled::Done => return add(&self.counters.hits, 1),
+                Settled::Missed => {
+                    add(&self.counters.misses, 1);
+                    return self.store.read_batch(std::slice::from_mut(read));
+                }
+                Settled::Again => {}
+            }
+        }
+    }
+
+    /// Reads one image from the device.
+    fn read_image(&self, read: &mut PageRead<'_>, hit: Hit) -> Settled {
+        let reach = self.reach(hit);
+        let mut buf = self.take_scratch(self.reach_bytes_max());
+        let outcome = self.device.read(reach.offset, &mut buf[..reach.len]);
+        add(&self.counters.read_requests, 1);
+        let settled = self.settle(read, hit, outcome.map(|()| self.sealed(hit, &buf)));
+        self.keep_scratch([buf]);
+        settled
+    }
+
+    /// Reads those of `left` that are in the cache, adjacent images as one request; returns those
+    /// to be looked up again.
     fn read_round(&self, reads: &mut [PageRead<'_>], left: &[usize], missed: &mut Vec<usize>) -> Vec<usize> {
         let mut on_flash: Vec<(usize, Hit)> = Vec::new();
         for &index in left {
             let read = &mut reads[index];
-            assert_eq!(read.buf.len(), self.geometry.page_size, "a page is read whole");
             match self.hit(read.page) {
                 None => missed.push(index),
                 Some(hit) => match self.read_open(hit, read.page, read.buf) {
@@ -70,30 +122,60 @@ impl FlashCache {
                 },
             }
         }
-        let mut again = Vec::new();
-        let (bufs, outcomes) = self.read_images(&on_flash);
-        for (((index, hit), buf), outcome) in on_flash.iter().zip(&bufs).zip(outcomes) {
-            let read = &mut reads[*index];
+        let piece = |(tag, (_, hit)): (usize, &(usize, Hit))| {
             let reach = self.reach(*hit);
-            let sealed = &buf[reach.skip..reach.skip + SEAL_BYTES + self.geometry.page_size];
-            match outcome.map_err(TierError::of_read).and_then(|()| self.verify(read.page, *hit, sealed)) {
-                Ok(seal) => {
-                    read.buf.copy_from_slice(&sealed[SEAL_BYTES..]);
-                    read.outcome = Ok(self.found(read.page, *hit, seal.version));
-                }
-                Err(_) if !self.is_still(read.page, *hit) => again.push(*index),
-                // The store has this version: it is read from there, now and from now on.
-                Err(_) if !hit.word.is_dirty() => {
-                    add(&self.counters.faults, 1);
-                    // Only this image: a newer one that entered meanwhile must stay.
-                    self.directory.forget(read.page, hit.slot, hit.word);
-                    missed.push(*index);
-                }
-                Err(error) => read.outcome = Err(error),
+            Piece { offset: reach.offset, len: reach.len, into: None, tag }
+        };
+        let mut pieces: Vec<Piece<'_>> = on_flash.iter().enumerate().map(piece).collect();
+        pieces.sort_unstable_by_key(|piece| piece.offset);
+        let mut again = Vec::new();
+        let requests = read_pieces(&*self.device, &self.read_staging, &mut pieces, &mut |tag, bytes| {
+            let (index, hit) = on_flash[tag];
+            match self.settle(&mut reads[index], hit, bytes.map(|bytes| self.sealed(hit, bytes))) {
+                Settled::Done => {}
+                Settled::Again => again.push(index),
+                Settled::Missed => missed.push(index),
+            }
+        });
+        add(&self.counters.read_requests, requests);
+        again
+    }
+
+    /// The seal and the image in what was read of `hit`'s reach.
+    fn sealed<'a>(&self, hit: Hit, read: &'a [u8]) -> &'a [u8] {
+        let skip = self.reach(hit).skip;
+        &read[skip..skip + SEAL_BYTES + self.geometry.page_size]
+    }
+
+    /// Decides about a read of `hit` that brought seal and image, or failed.
+    fn settle(
+        &self,
+        read: &mut PageRead<'_>,
+        hit: Hit,
+        sealed: Result<&[u8], firndb_device::DeviceError>,
+    ) -> Settled {
+        let verified = sealed
+            .map_err(TierError::of_read)
+            .and_then(|sealed| Ok((self.verify(read.page, hit, sealed)?, &sealed[SEAL_BYTES..])));
+        match verified {
+            Ok((seal, image)) => {
+                read.buf.copy_from_slice(image);
+                read.outcome = Ok(self.found(read.page, hit, seal.version));
+                Settled::Done
+            }
+            Err(_) if !self.is_still(read.page, hit) => Settled::Again,
+            // The store has this version: it is read from there, now and from now on.
+            Err(_) if !hit.word.is_dirty() => {
+                add(&self.counters.faults, 1);
+                // Only this image: a newer one that entered meanwhile must stay.
+                self.directory.forget(read.page, hit.slot, hit.word);
+                Settled::Missed
+            }
+            Err(error) => {
+                read.outcome = Err(error);
+                Settled::Done
             }
         }
-        self.keep_scratch(bufs);
-        again
     }
 
     fn found(&self, page: PageId, hit: Hit, version: Lsn) -> Found {
@@ -126,15 +208,18 @@ impl FlashCache {
         Reach { offset, len: end - start, skip: at - start }
     }
 
-    /// Reads sealed images, all requests submitted together.
+    /// Enough for any image: at most one extra block at either end.
+    fn reach_bytes_max(&self) -> usize {
+        (SEAL_BYTES + self.geometry.page_size).next_multiple_of(self.geometry.block) + self.geometry.block
+    }
+
+    /// Reads sealed images, a request each, all submitted together.
     #[allow(clippy::type_complexity)]
     pub(crate) fn read_images(
         &self,
         hits: &[(usize, Hit)],
     ) -> (Vec<AlignedBuf>, Vec<Result<(), firndb_device::DeviceError>>) {
-        // Enough for any image: at most one extra block at either end.
-        let most = (SEAL_BYTES + self.geometry.page_size).next_multiple_of(self.geometry.block)
-            + self.geometry.block;
+        let most = self.reach_bytes_max();
         let mut bufs: Vec<AlignedBuf> = hits.iter().map(|_| self.take_scratch(most)).collect();
         let mut batch: Vec<Io<'_>> = hits
             .iter()

@@ -11,6 +11,7 @@ use super::segment::{Segment, SegmentBuilder};
 use super::shadow::ShadowEntries;
 use super::versions::Versions;
 use crate::error::TierError;
+use crate::merged_reads::Staging;
 use crate::page_cache::BackingStore;
 use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
@@ -66,6 +67,8 @@ pub struct FlashCache {
     pub(super) leaving: AtomicBool,
     /// Reusable read buffers.
     pub(super) scratch: Mutex<Vec<AlignedBuf>>,
+    /// Buffers for reads of adjacent images.
+    pub(super) read_staging: Staging,
     pub(super) counters: Counters,
 }
 

@@ -22,6 +22,9 @@ pub struct CacheStatistics {
     pub hits: u64,
     /// Pages that were not in the cache and were read from the store.
     pub misses: u64,
+    /// Read requests for hits: adjacent images of a batch are one; pages of the group being filled,
+    /// which is in DRAM, take none.
+    pub read_requests: u64,
     /// Dirty pages taken.
     pub dirty_enqueued: u64,
     /// Clean pages taken.
@@ -89,6 +92,7 @@ fn share(part: u64, whole: u64) -> f64 {
 pub struct Counters {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
+    pub read_requests: AtomicU64,
     pub dirty_enqueued: AtomicU64,
     pub clean_enqueued: AtomicU64,
     pub clean_declined: AtomicU64,
@@ -123,6 +127,7 @@ impl Counters {
         CacheStatistics {
             hits: of(&self.hits),
             misses: of(&self.misses),
+            read_requests: of(&self.read_requests),
             dirty_enqueued: of(&self.dirty_enqueued),
             clean_enqueued: of(&self.clean_enqueued),
             clean_declined: of(&self.clean_declined),

@@ -14,6 +14,7 @@ use super::redo::Redo;
 use super::space::Space;
 use super::totals::Totals;
 use super::write_back::Rounds;
+use crate::merged_reads::Staging;
 use crate::poison::Poison;
 use firndb_base::codec::Malformed;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,8 @@ pub struct Store {
     pub(super) progress: Condvar,
     /// Reusable buffers in which runs are composed.
     pub(super) staging: Mutex<Vec<AlignedBuf>>,
+    /// Buffers for reads of adjacent places.
+    pub(super) read_staging: Staging,
     pub(super) counters: Counters,
 }
 
@@ -90,6 +93,7 @@ impl State {
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) pages_read: AtomicU64,
+    pub(super) read_requests: AtomicU64,
     pub(super) pages_written: AtomicU64,
     pub(super) write_runs: AtomicU64,
     pub(super) metadata_pages_read: AtomicU64,

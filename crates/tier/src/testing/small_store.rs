@@ -264,17 +264,26 @@ pub fn offer_durable(
     offer_one(tier, page, version, dirty)
 }
 
-/// Reads a page: its version, whether it is newer than the store's, its bytes.
-#[allow(clippy::type_complexity)]
-pub fn read(cache: &dyn PageTier, page: PageId) -> Result<((Lsn, bool), Vec<u8>), TierError> {
-    let mut buf = AlignedBuf::zeroed(PAGE_SIZE);
-    buf.fill(0xA5);
-    let outcome = Err(TierError::unset());
-    let mut reads = [PageRead { page, buf: &mut buf, outcome }];
-    cache.read_batch(&mut reads);
-    let [PageRead { outcome, .. }] = reads;
-    let found = outcome?;
-    Ok(((found.version, found.dirty), buf.to_vec()))
+/// A page that was read: its version, whether it is newer than the store's, its bytes.
+pub type ReadPage = Result<((Lsn, bool), Vec<u8>), TierError>;
+
+/// Reads a page.
+pub fn read(tier: &dyn PageTier, page: PageId) -> ReadPage {
+    read_many(tier, &[page]).remove(0)
+}
+
+/// Reads pages as one batch.
+pub fn read_many(tier: &dyn PageTier, pages: &[PageId]) -> Vec<ReadPage> {
+    let mut bytes = AlignedBuf::zeroed(pages.len().max(1) * PAGE_SIZE);
+    bytes.fill(0xA5);
+    let reads = pages.iter().zip(bytes.chunks_mut(PAGE_SIZE));
+    let mut reads: Vec<PageRead<'_>> =
+        reads.map(|(page, buf)| PageRead { page: *page, buf, outcome: Err(TierError::unset()) }).collect();
+    tier.read_batch(&mut reads);
+    let read = |PageRead { buf, outcome, .. }: PageRead<'_>| {
+        outcome.map(|found| ((found.version, found.dirty), buf.to_vec()))
+    };
+    reads.into_iter().map(read).collect()
 }
 
 /// Writes pages of its own and reads them back: for several threads at once.
@@ -285,10 +294,16 @@ pub fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u64) {
     for _ in 0..if cfg!(miri) { 10 } else { 600 } {
         let page = own[rng.below(own.len() as u64) as usize];
         match newest.get(&page).copied() {
-            Some(version) if rng.one_in(2) => {
-                let ((found, _), bytes) = read(cache, page).unwrap();
-                assert_eq!(found, version, "{page}");
-                assert!(bytes == image(page, version));
+            Some(_) if rng.one_in(2) => {
+                let count = 1 + rng.below(5) as usize;
+                let known: Vec<(PageId, Lsn)> =
+                    newest.range(page..).take(count).map(|(page, version)| (*page, *version)).collect();
+                let pages: Vec<PageId> = known.iter().map(|(page, _)| *page).collect();
+                for ((page, version), read) in known.into_iter().zip(read_many(cache, &pages)) {
+                    let ((found, _), bytes) = read.unwrap();
+                    assert_eq!(found, version, "{page}");
+                    assert!(bytes == image(page, version));
+                }
             }
             known => {
                 let dirty = known.is_none() || rng.one_in(2);

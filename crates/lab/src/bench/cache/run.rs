@@ -207,7 +207,7 @@ fn found(cell: &Cell, before: &Sample, after: &Sample, new_orders: f64, bytes: u
     let commits = commits.max(1) as f64;
     let store = after.store.since(&before.store);
     found.store = DeviceFound::of(&store, after.store_busy - before.store_busy, seconds, commits);
-    found.map_reads = found.store.reads - each(is.store.pages_read - was.store.pages_read);
+    found.map_reads = found.store.reads - each(is.store.read_requests - was.store.read_requests);
     if let (Some(was), Some(is)) = (&was.cache, &is.cache) {
         let (hits, misses) = (is.hits - was.hits, is.misses - was.misses);
         found.hit_rate = hits as f64 / (hits + misses).max(1) as f64;

@@ -6,6 +6,7 @@ mod harness;
 mod invariants;
 mod leaving;
 mod lost;
+mod many_reads;
 mod model;
 mod opening;
 mod page_by_page;

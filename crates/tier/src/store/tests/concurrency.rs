@@ -5,6 +5,7 @@ use crate::error::TierErrorKind;
 use crate::page_tier::{PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
+use crate::testing::small_store::read_many;
 use firndb_base::PageId;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -24,6 +25,25 @@ fn reader(store: &Store, pages: &[PageId], newest: &[AtomicU64], stop: &AtomicBo
         assert!(version.0 >= at_least, "{} went back to {version} from {at_least}", pages[index]);
         assert!(at_least == 0 || bytes == image(pages[index], version));
         reads += 1;
+    }
+    reads
+}
+
+/// As `reader`, of several pages at a time.
+fn batch_reader(store: &Store, pages: &[PageId], newest: &[AtomicU64], stop: &AtomicBool) -> u64 {
+    let mut rng = Rng::new(99);
+    let mut reads = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let begin = rng.below(pages.len() as u64 - 1) as usize;
+        let some: Vec<usize> = (begin..pages.len()).step_by(1 + rng.below(3) as usize).take(20).collect();
+        let at_least: Vec<u64> = some.iter().map(|index| newest[*index].load(Ordering::SeqCst)).collect();
+        let ids: Vec<PageId> = some.iter().map(|index| pages[*index]).collect();
+        for ((page, at_least), read) in ids.iter().zip(at_least).zip(read_many(store, &ids)) {
+            let ((version, _), bytes) = read.unwrap();
+            assert!(version.0 >= at_least, "{page} went back to {version} from {at_least}");
+            assert!(at_least == 0 || bytes == image(*page, version));
+            reads += 1;
+        }
     }
     reads
 }
@@ -73,6 +93,7 @@ fn run(limit: u64, rounds: u64) {
                 })
             })
             .collect();
+        let batches = scope.spawn(|| batch_reader(&store, &pages, &newest, &stop));
         let others = [
             scope.spawn(|| allocator(&store, &log, &stop)),
             scope.spawn(|| {
@@ -95,6 +116,7 @@ fn run(limit: u64, rounds: u64) {
         writers.into_iter().for_each(|thread| thread.join().unwrap());
         stop.store(true, Ordering::Relaxed);
         others.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(batches.join().unwrap() > 0);
         assert!(readers.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>() > 0);
     });
     log.flush(log.end()).unwrap();

@@ -8,6 +8,7 @@ mod damage;
 mod full;
 mod give_back;
 pub(crate) mod harness;
+mod many_reads;
 mod model;
 mod open;
 mod redo;
