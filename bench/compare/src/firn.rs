@@ -2,8 +2,8 @@
 
 use crate::job::{Job, Settings};
 use firndb::{Isolation, Options};
-use firndb_workloads::{EngineError, Outcome, Schema};
 use firndb_adapter::FirnEngine;
+use firndb_workloads::{EngineError, Outcome, Schema};
 
 /// Opens the database in `settings.dir` and runs a job on it.
 pub fn with<J: Job>(settings: &Settings, schema: &Schema, job: J) -> Outcome<J::Output> {

@@ -47,7 +47,7 @@ fn every_engine_keeps_the_conditions() {
 }
 
 /// Returns the rows, its own and committed ones, that a transaction sees through scans of many
-/// shapes.
+/// shapes, and through lists of keys.
 struct Scans;
 impl Job for Scans {
     type Output = Vec<Vec<u8>>;
@@ -87,6 +87,21 @@ impl Job for Scans {
                 }
             }
         }
+        // Out of order, one twice: committed rows, changed, new, deleted and missing ones.
+        let keys = [99, 1, 50, 2, 200, 11, 1].map(|order| keys::order(1, 1, order));
+        let keys = keys.each_ref().map(|key| &key[..]);
+        for for_update in [false, true] {
+            let mut rows = vec![Vec::new(); keys.len()];
+            let found = &mut |number: usize, row: Option<&[u8]>| {
+                assert!(rows[number].is_empty(), "each key is found once");
+                rows[number] = row.map_or(b"none".to_vec(), |row| [b"row", row].concat());
+            };
+            match for_update {
+                false => txn.get_many(TABLE, &keys, found)?,
+                true => txn.get_many_for_update(TABLE, &keys, found)?,
+            }
+            seen.extend(rows);
+        }
         txn.rollback()?;
 
         let mut txn = session.begin(Access::Read)?;
@@ -99,7 +114,7 @@ impl Job for Scans {
 }
 
 #[test]
-fn every_engine_answers_scans_as_the_memory_engine_does() {
+fn every_engine_answers_scans_and_lists_of_keys_as_the_memory_engine_does() {
     let expected = with_fresh(Peer::Memory, Scans);
     assert!(expected.len() > 1000);
     for &peer in Peer::value_variants() {

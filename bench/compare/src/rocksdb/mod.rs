@@ -12,8 +12,8 @@ mod handle;
 use crate::job::{Job, Settings};
 use ffi::*;
 use firndb_workloads::{
-    Access, Commit, CommitMode, Engine, EngineError, Found, IndexBuffers, Indexed, Outcome, PlainSchema, PlainTable,
-    PlainTransaction, Scan, Schema, Session, Visit, Visitor, make_successor,
+    Access, Commit, CommitMode, Engine, EngineError, Found, IndexBuffers, Indexed, Outcome, PlainSchema,
+    PlainTable, PlainTransaction, Scan, Schema, Session, Visit, Visitor, make_successor,
 };
 use handle::{Db, Iterator, Transaction, WriteOptions};
 use std::sync::Arc;
