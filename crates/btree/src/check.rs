@@ -7,11 +7,12 @@
 //! a concurrent structure change moves behind the walk's back may be counted twice or not at all,
 //! but is not reported as damage.
 
+use crate::descent::Restarts;
 use crate::error::{TreeError, TreeErrorKind};
 use crate::node::{Node, validate::validate};
 use crate::tree::Tree;
 use firndb_base::{Lsn, PageId};
-use firndb_buffer::{BufferError, BufferErrorKind, SharedGuard};
+use firndb_buffer::{PageUse, SharedGuard};
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -96,49 +97,56 @@ impl Tree {
 impl Walk<'_> {
     /// Walks from the root to the leaf of `key`; returns the least key after that leaf.
     fn descend(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TreeError> {
-        let mut expected = Expected { level: None, low: Vec::new(), high: None };
-        let mut page = self.tree.root();
-        let mut parent: Option<SharedGuard<'_>> = None;
-        let tree = self.tree;
-        for depth in 0.. {
-            let guard = match tree.pool().shared(page) {
-                Ok(guard) => guard,
-                Err(error) => {
-                    self.unreadable(page, error)?;
+        let mut restarts = Restarts::default();
+        'root: loop {
+            let mut expected = Expected { level: None, low: Vec::new(), high: None };
+            let mut page = self.tree.root();
+            let mut parent: Option<SharedGuard<'_>> = None;
+            let tree = self.tree;
+            for depth in 0.. {
+                // The walk passes every leaf: none is worth another page's place.
+                let page_use = if expected.level == Some(0) { PageUse::Once } else { PageUse::Working };
+                let guard = match parent.take() {
+                    None => tree.pool().shared(page).map(Some).map_err(TreeError::from),
+                    Some(parent) => tree.child_shared(parent, page, page_use, &mut restarts),
+                };
+                let guard = match guard {
+                    Ok(Some(guard)) => guard,
+                    Ok(None) => continue 'root,
+                    Err(error) => {
+                        self.unreadable(page, error)?;
+                        return Ok(expected.high);
+                    }
+                };
+                let Some(node) = self.visit(&guard, depth, &expected) else {
+                    return Ok(expected.high);
+                };
+                if node.is_leaf() {
                     return Ok(expected.high);
                 }
-            };
-            drop(parent.take());
-            let Some(node) = self.visit(&guard, depth, &expected) else {
-                return Ok(expected.high);
-            };
-            if node.is_leaf() {
-                return Ok(expected.high);
-            }
-            match child_of(&node, key, &expected) {
-                Ok((child, below)) if child == page => {
-                    self.report.fault(format!("{page:?}: a node that is its own child"));
-                    return Ok(below.high);
+                match child_of(&node, key, &expected) {
+                    Ok((child, below)) if child == page => {
+                        self.report.fault(format!("{page:?}: a node that is its own child"));
+                        return Ok(below.high);
+                    }
+                    Ok((child, below)) => (page, expected) = (child, below),
+                    Err(error) => {
+                        self.report.fault(format!("{page:?}: {}", error.what));
+                        return Ok(expected.high);
+                    }
                 }
-                Ok((child, below)) => (page, expected) = (child, below),
-                Err(error) => {
-                    self.report.fault(format!("{page:?}: {}", error.what));
-                    return Ok(expected.high);
-                }
+                parent = Some(guard);
             }
-            parent = Some(guard);
+            unreachable!("levels end")
         }
-        unreachable!("levels end")
     }
 
-    fn unreadable(&mut self, page: PageId, error: BufferError) -> Result<(), TreeError> {
-        match error.kind {
-            BufferErrorKind::Damaged | BufferErrorKind::NotAllocated | BufferErrorKind::Unreadable => {
-                self.report.fault(format!("{page:?} cannot be read: {}", error.message));
-                Ok(())
-            }
-            _ => Err(error.into()),
+    fn unreadable(&mut self, page: PageId, error: TreeError) -> Result<(), TreeError> {
+        if !error.concerns_a_page() {
+            return Err(error);
         }
+        self.report.fault(format!("{page:?} cannot be read: {}", error.message));
+        Ok(())
     }
 
     /// Checks one node and counts it; `None` if there is no going on below it.

@@ -1,11 +1,16 @@
 //! Descents from the root, by latch coupling.
 //!
 //! Latch order: parents before children, and among children of one parent left before right; the
-//! tier's and the log's locks come after all latches. A child is latched before its parent is
-//! released, so a descent cannot miss a split or merge: a thread that changes which keys a node
-//! holds has its parent latched exclusively. Inner nodes are latched shared and only the node to be
-//! changed (with its parent, for a structure change) exclusively. The level is part of what is
-//! checked on the way, so a damaged page cannot send a descent in circles.
+//! tier's and the log's locks come after all latches. A child in memory is latched before its
+//! parent is released, so a descent cannot miss a split or merge: a thread that changes which keys
+//! a node holds has its parent latched exclusively. Inner nodes are latched shared and only the
+//! node to be changed (with its parent, for a structure change) exclusively. The level is part of
+//! what is checked on the way, so a damaged page cannot send a descent in circles.
+//!
+//! No latch is held over a read: a child that is not in memory is read and latched with the parent
+//! released, and counts only if the parent, latched again for a moment, has not changed
+//! (`read_child`); else the descent starts again. One that was overtaken by changes
+//! [`Restarts::MAX`] times keeps the parent latched while it reads.
 
 use crate::error::TreeError;
 use crate::hint;
@@ -13,7 +18,7 @@ use crate::node::{MAX_LEVEL, Node, NodeParts};
 use crate::tree::Tree;
 use firndb_base::PageId;
 use firndb_base::codec::Malformed;
-use firndb_buffer::{ExclusiveGuard, PageUse, SharedGuard};
+use firndb_buffer::{ExclusiveGuard, Fixed, InMemory, PageUse, SharedGuard};
 
 /// Which child to go to.
 #[derive(Clone, Copy)]
@@ -56,6 +61,22 @@ pub(crate) fn child_at(page: PageId, node: &Node<'_>, index: usize) -> Result<Pa
         false => Ok(child),
     });
     child.map_err(|error| TreeError::damaged(page, error))
+}
+
+/// How often a descent started again because a node changed while its child was read.
+#[derive(Default)]
+pub(crate) struct Restarts(u32);
+
+impl Restarts {
+    /// From then on the parent stays latched while the child is read, so that the descent ends.
+    const MAX: u32 = 8;
+
+    fn is_last(&self) -> bool {
+        self.0 >= Restarts::MAX
+    }
+    fn count(&mut self) {
+        self.0 += 1;
+    }
 }
 
 /// A node of a wanted level, latched exclusively together with its parent.
@@ -104,19 +125,41 @@ impl Tree {
     /// The leaf that `target` names, latched shared, and where its parts lie.
     #[inline]
     pub(crate) fn leaf_shared(&self, target: Target<'_>) -> Result<(SharedGuard<'_>, NodeParts), TreeError> {
+        self.leaf_shared_for(target, PageUse::Working)
+    }
+
+    /// As [`Tree::leaf_shared`], for a use of the leaf that may be a scan's.
+    #[inline]
+    pub(crate) fn leaf_shared_for(
+        &self,
+        target: Target<'_>,
+        leaf_use: PageUse,
+    ) -> Result<(SharedGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
-        let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
-        let mut expected = None;
-        loop {
-            let node = self.node(page, &guard, expected)?;
-            if node.is_leaf() {
-                let parts = node.parts();
-                return Ok((guard, parts));
+        let mut restarts = Restarts::default();
+        'root: loop {
+            let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
+            let mut expected = None;
+            loop {
+                let node = self.node(page, &guard, expected)?;
+                if node.is_leaf() {
+                    let parts = node.parts();
+                    return Ok((guard, parts));
+                }
+                let level = node.level() - 1;
+                page = target.child(page, &node)?;
+                let page_use = if level == 0 { leaf_use } else { PageUse::Working };
+                guard = match pool.shared_in_memory_for(page, page_use) {
+                    Some(next) => next,
+                    None => {
+                        let next =
+                            self.read_child(guard, &mut restarts, || pool.shared_for(page, page_use))?;
+                        let Some(next) = next else { continue 'root };
+                        next
+                    }
+                };
+                expected = Some(level);
             }
-            expected = Some(node.level() - 1);
-            page = target.child(page, &node)?;
-            let next = pool.shared(page)?;
-            guard = next;
         }
     }
 
@@ -139,21 +182,85 @@ impl Tree {
         mut beside: impl FnMut(&Node<'_>, PageId) -> Result<Vec<PageId>, TreeError>,
     ) -> Result<Option<SharedGuard<'_>>, TreeError> {
         let pool = self.pool();
-        let mut guard = pool.shared(self.root())?;
-        let mut expected = None;
-        loop {
-            let node = self.node(guard.page(), &guard, expected)?;
-            if node.level() <= level {
-                return Ok((node.level() == level).then_some(guard));
+        let mut restarts = Restarts::default();
+        'root: loop {
+            let mut guard = pool.shared(self.root())?;
+            let mut expected = None;
+            loop {
+                let node = self.node(guard.page(), &guard, expected)?;
+                if node.level() <= level {
+                    return Ok((node.level() == level).then_some(guard));
+                }
+                expected = Some(node.level() - 1);
+                let child = target.child(guard.page(), &node)?;
+                if let Some(next) = pool.shared_in_memory(child) {
+                    guard = next;
+                    continue;
+                }
+                let together = match node.level() == level + 1 {
+                    true => beside(&node, guard.page())?,
+                    false => Vec::new(),
+                };
+                let next = self.read_child(guard, &mut restarts, || {
+                    if together.len() > 1 {
+                        pool.bring_in(&together, PageUse::Working);
+                    }
+                    pool.shared(child)
+                })?;
+                let Some(next) = next else { continue 'root };
+                guard = next;
             }
-            expected = Some(node.level() - 1);
-            let child = target.child(guard.page(), &node)?;
-            if node.level() == level + 1 {
-                pool.bring_in(&beside(&node, guard.page())?, PageUse::Working);
-            }
-            let next = pool.shared(child)?;
-            guard = next;
         }
+    }
+
+    /// Latches `child` of the node that is latched as `parent`, shared. `None` if it had to be
+    /// read and the parent has changed meanwhile: the descent starts again.
+    #[inline]
+    pub(crate) fn child_shared<'p>(
+        &'p self,
+        parent: SharedGuard<'p>,
+        child: PageId,
+        child_use: PageUse,
+        restarts: &mut Restarts,
+    ) -> Result<Option<SharedGuard<'p>>, TreeError> {
+        match self.pool().shared_in_memory_for(child, child_use) {
+            Some(next) => Ok(Some(next)),
+            None => self.read_child(parent, restarts, || self.pool().shared_for(child, child_use)),
+        }
+    }
+
+    /// Latches, by `latch`, a child that is not in memory of the node that is latched as `parent`;
+    /// `None` if the parent has changed meanwhile.
+    ///
+    /// No latch is held while the child is read. Afterwards the parent is latched for a moment, if
+    /// that needs no waiting, since the child is latched before it. So there is a moment when both
+    /// are latched, and then the parent still is what named the child: as if they had been coupled.
+    /// The pin keeps the parent in its frame meanwhile, so that in a small pool reads of one
+    /// descent do not evict its own path.
+    #[cold]
+    fn read_child<'p, G>(
+        &'p self,
+        parent: SharedGuard<'p>,
+        restarts: &mut Restarts,
+        latch: impl FnOnce() -> Fixed<G>,
+    ) -> Result<Option<G>, TreeError> {
+        if restarts.is_last() {
+            // Released when the child is latched.
+            return Ok(Some(latch()?));
+        }
+        let (pool, seen, _pin) = (self.pool(), parent.optimistic(), parent.pin());
+        drop(parent);
+        let child = match latch() {
+            Ok(child) => pool.try_shared_if_unchanged(seen).map(|_parent| child),
+            // The error is the tree's if the page was the tree's all the time. No latch is held
+            // now, so the parent's may be waited for.
+            Err(error) if pool.shared_if_unchanged(seen).is_some() => return Err(error.into()),
+            Err(_) => None,
+        };
+        if child.is_none() {
+            restarts.count();
+        }
+        Ok(child)
     }
 
     /// The leaf that `target` names, latched exclusively, and where its parts lie.
@@ -162,6 +269,7 @@ impl Tree {
         target: Target<'_>,
     ) -> Result<(ExclusiveGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
+        let mut restarts = Restarts::default();
         'root: loop {
             let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
             let mut expected = None;
@@ -182,13 +290,31 @@ impl Tree {
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;
                 if level == 0 {
-                    let leaf = pool.exclusive(page)?;
+                    let leaf = self.child_exclusive(guard, page, &mut restarts)?;
+                    let Some(leaf) = leaf else { continue 'root };
                     let parts = self.node(page, &leaf, Some(0))?.parts();
                     return Ok((leaf, parts));
                 }
-                let next = pool.shared(page)?;
+                let next = self.child_shared(guard, page, PageUse::Working, &mut restarts)?;
+                let Some(next) = next else { continue 'root };
                 guard = next;
                 expected = Some(level);
+            }
+        }
+    }
+
+    /// As [`Tree::child_shared`], latching the child exclusively.
+    #[inline]
+    fn child_exclusive<'p>(
+        &'p self,
+        parent: SharedGuard<'p>,
+        child: PageId,
+        restarts: &mut Restarts,
+    ) -> Result<Option<ExclusiveGuard<'p>>, TreeError> {
+        match self.pool().exclusive_in_memory(child) {
+            InMemory::Latched(next) => Ok(Some(next)),
+            InMemory::Absent | InMemory::BeingRead => {
+                self.read_child(parent, restarts, || self.pool().exclusive(child))
             }
         }
     }
@@ -223,7 +349,8 @@ impl Tree {
     pub(crate) fn locate(&self, target: Target<'_>, level: u8) -> Result<Located<'_>, TreeError> {
         assert!(level <= MAX_LEVEL, "no node is above level {MAX_LEVEL}");
         let pool = self.pool();
-        loop {
+        let mut restarts = Restarts::default();
+        'root: loop {
             let mut guard = pool.shared(self.root())?;
             let height = self.node(guard.page(), &guard, None)?.level();
             if height < level {
@@ -247,11 +374,13 @@ impl Tree {
                 let child = target.child(guard.page(), &self.node(guard.page(), &guard, Some(at))?)?;
                 at -= 1;
                 if at == level + 1 {
-                    let parent = pool.exclusive(child)?;
+                    let parent = self.child_exclusive(guard, child, &mut restarts)?;
+                    let Some(parent) = parent else { continue 'root };
                     let index = target.index_in(child, &self.node(child, &parent, Some(at))?)?;
                     return Ok(Located::Child(parent, index));
                 }
-                let next = pool.shared(child)?;
+                let next = self.child_shared(guard, child, PageUse::Working, &mut restarts)?;
+                let Some(next) = next else { continue 'root };
                 guard = next;
             }
         }

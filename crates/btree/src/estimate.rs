@@ -1,10 +1,11 @@
 //! About how many entries lie between two keys.
 
-use crate::descent::{Target, child_at};
+use crate::descent::{Restarts, Target, child_at};
 use crate::error::TreeError;
 use crate::node::Node;
 use crate::tree::Tree;
 use firndb_base::PageId;
+use firndb_buffer::PageUse;
 use std::cmp::Ordering;
 
 /// A step of a path: which child was taken of how many.
@@ -51,24 +52,27 @@ impl Tree {
         key: Option<&[u8]>,
         choose: impl Fn(usize, PageId, &Node<'_>) -> Result<usize, TreeError>,
     ) -> Result<Vec<Step>, TreeError> {
-        let pool = self.pool();
-        let mut guard = pool.shared(self.root())?;
-        let (mut expected, mut path) = (None, Vec::new());
-        loop {
-            let node = self.node(guard.page(), &guard, expected)?;
-            let damaged = |error| TreeError::damaged(guard.page(), error);
-            if node.is_leaf() {
-                let found = key.map_or(Ok(Ok(0)), |key| node.search(key)).map_err(damaged)?;
-                let index = found.unwrap_or_else(|slot| slot) as u64;
-                path.push(Step { index, children: node.count() as u64 });
-                return Ok(path);
+        let mut restarts = Restarts::default();
+        'root: loop {
+            let mut guard = self.pool().shared(self.root())?;
+            let (mut expected, mut path) = (None, Vec::new());
+            loop {
+                let node = self.node(guard.page(), &guard, expected)?;
+                let damaged = |error| TreeError::damaged(guard.page(), error);
+                if node.is_leaf() {
+                    let found = key.map_or(Ok(Ok(0)), |key| node.search(key)).map_err(damaged)?;
+                    let index = found.unwrap_or_else(|slot| slot) as u64;
+                    path.push(Step { index, children: node.count() as u64 });
+                    return Ok(path);
+                }
+                let index = choose(path.len(), guard.page(), &node)?;
+                path.push(Step { index: index as u64, children: node.count() as u64 + 1 });
+                expected = Some(node.level() - 1);
+                let child = child_at(guard.page(), &node, index)?;
+                let next = self.child_shared(guard, child, PageUse::Working, &mut restarts)?;
+                let Some(next) = next else { continue 'root };
+                guard = next;
             }
-            let index = choose(path.len(), guard.page(), &node)?;
-            path.push(Step { index: index as u64, children: node.count() as u64 + 1 });
-            expected = Some(node.level() - 1);
-            let child = child_at(guard.page(), &node, index)?;
-            let next = pool.shared(child)?;
-            guard = next;
         }
     }
 }

@@ -17,7 +17,8 @@
 //! * the root's page never moves; every other node has one parent, whose separators are its fences;
 //! * a page changes only by a record that was appended first, through the code that redo runs;
 //! * latches are taken parents before children and left before right, and none outlives a call;
-//! * no thread waits for a device while it holds a latch exclusively;
+//! * no thread waits for a device while it holds a latch exclusively, and a descent holds none at
+//!   all while it reads a node (`descent.rs`);
 //! * bytes of a page or record that contradict themselves give an error of kind `Damaged`, never a
 //!   panic.
 //!

@@ -101,10 +101,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Checks, with shared latches only, whether a merge is likely to succeed: reads the
-    /// neighbours, if they must be read, without blocking other threads at the parent. Returns the
-    /// page that would be freed; none for the root, which is only lowered.
-    fn merge_promises(&self, key: &[u8], level: u8) -> Result<Option<Vec<PageId>>, TreeError> {
+    /// Checks, with shared latches only, whether a merge is likely to succeed; the neighbours, if
+    /// they must be read, are read by an attempt that has stopped, without blocking other threads
+    /// at the parent. Returns the page that would be freed; none for the root, which is only
+    /// lowered.
+    fn merge_promises(&self, stock: &Stock<'_>, key: &[u8], level: u8) -> Result<Option<Vec<PageId>>, Stop> {
         let Some(parent) = self.inner_shared(Target::Key(key), level + 1)? else {
             return Ok(Some(Vec::new()));
         };
@@ -119,7 +120,7 @@ impl Tree {
             if left_page == right_page {
                 return Ok(Some(Vec::new()));
             }
-            let (left, right) = (self.pool().shared(left_page)?, self.pool().shared(right_page)?);
+            let (left, right) = (stock.latch_shared(left_page)?, stock.latch_shared(right_page)?);
             if wants_merge(
                 &self.node(left_page, &left, Some(level))?,
                 &self.node(right_page, &right, Some(level))?,
@@ -133,7 +134,9 @@ impl Tree {
     /// Merges the node of `level` on the way to `key` with a neighbour, if they fit.
     fn try_merge(&self, key: &[u8], mut level: u8, class: LogClass) -> Result<Tried, TreeError> {
         loop {
-            let Some(freed) = self.merge_promises(key, level)? else { return Ok(Tried::Kept) };
+            let promised =
+                Stock::new(self.pool(), class).run(|stock| self.merge_promises(stock, key, level))?;
+            let Some(freed) = promised else { return Ok(Tried::Kept) };
             let stock = Stock::new(self.pool(), class).expecting(Lack::Map(freed));
             match stock.run(|stock| self.merge_once(stock, key, level))? {
                 Merge::Tried(tried) => return Ok(tried),

@@ -12,6 +12,7 @@ use crate::node::{MAX_LEVEL, Node};
 use crate::scratch;
 use crate::tree::Tree;
 use firndb_base::codec::Malformed;
+use firndb_buffer::PageUse;
 
 impl Position {
     /// The leaf in which a scan in `direction` continues.
@@ -107,9 +108,20 @@ impl Tree {
         &self,
         from: &Position,
         direction: Direction,
+        visit: impl FnMut(&[u8], &[u8]) -> Visit,
+    ) -> Result<Option<Position>, TreeError> {
+        self.visit_leaf_for(from, direction, PageUse::Working, visit)
+    }
+
+    /// As [`Tree::visit_leaf`], for a use of the leaf that may be a long scan's.
+    pub fn visit_leaf_for(
+        &self,
+        from: &Position,
+        direction: Direction,
+        leaf_use: PageUse,
         mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<Option<Position>, TreeError> {
-        let (leaf, parts) = self.leaf_shared(from.target(direction))?;
+        let (leaf, parts) = self.leaf_shared_for(from.target(direction), leaf_use)?;
         let damaged = |error| TreeError::damaged(leaf.page(), error);
         let node = Node::at(&leaf, parts);
         let (mut low, mut high) = from.ahead(&node, direction).map_err(damaged)?;

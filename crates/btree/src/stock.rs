@@ -17,7 +17,7 @@ use crate::error::TreeError;
 use crate::group::Reserved;
 use firndb_base::PageId;
 use firndb_base::sync::DevicePermit;
-use firndb_buffer::{BufferError, BufferPool, ExclusiveGuard, InMemory, PagePin};
+use firndb_buffer::{BufferError, BufferPool, ExclusiveGuard, InMemory, PagePin, SharedGuard};
 use firndb_log::LogClass;
 use firndb_tier::Prepared;
 
@@ -161,6 +161,14 @@ impl<'p> Stock<'p> {
                 Ok(self.pool.exclusive(page)?)
             }
             InMemory::Absent | InMemory::BeingRead => Err(Stop::Lacks(Lack::Page(page))),
+        }
+    }
+
+    /// As [`Stock::latch`], shared, below a page that is latched shared.
+    pub(crate) fn latch_shared(&self, page: PageId) -> Result<SharedGuard<'p>, Stop> {
+        match self.pool.shared_in_memory(page) {
+            Some(guard) => Ok(guard),
+            None => Ok(self.latch(page)?.downgrade()),
         }
     }
 }

@@ -106,7 +106,10 @@ impl BufferPool {
     /// [`InMemory::Absent`] stays absent at least as long as no other thread can fix it.
     pub fn exclusive_in_memory(&self, page: PageId) -> InMemory<'_> {
         loop {
-            let Some(id) = self.table.lock(page).find(&self.frames) else { return InMemory::Absent };
+            let found = self.table.find(&self.frames, page);
+            let Some(id) = found.or_else(|| self.table.lock(page).find(&self.frames)) else {
+                return InMemory::Absent;
+            };
             match self.frames.exclusive_filled(id, page) {
                 Filled::Latched(hold) => {
                     self.note_hit(hold.frame(), PageUse::Working);
@@ -131,6 +134,13 @@ impl BufferPool {
             self.note_hit(hold.frame(), PageUse::Working);
             SharedGuard::new(hold)
         })
+    }
+    /// As [`BufferPool::shared_if_unchanged`], if that needs no waiting: for a thread that holds a
+    /// latch which comes after this one. Not a use of the page.
+    pub fn try_shared_if_unchanged(&self, seen: OptimisticRef) -> Option<SharedGuard<'_>> {
+        let hold = self.frames.try_shared(seen.frame)?;
+        let frame = hold.frame();
+        (frame.holds(seen.page) && frame.counter() == seen.counter).then(|| SharedGuard::new(hold))
     }
     /// As [`BufferPool::shared_if_unchanged`], for changing.
     pub fn exclusive_if_unchanged(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {

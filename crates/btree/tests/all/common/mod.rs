@@ -1,4 +1,7 @@
 //! What the tree's tests share: a tree on a log and a tier in memory, and a model beside it.
+
+pub mod hooked_tier;
+
 use firndb_base::TreeId;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
