@@ -253,7 +253,7 @@ impl Tree {
         for &page in pages {
             match self.pool().exclusive_in_memory(page) {
                 InMemory::Latched(guard) => group.free(guard),
-                InMemory::Absent => group.free_absent(page),
+                InMemory::Absent(kept_out) => group.free_absent(kept_out),
                 InMemory::BeingRead => return Err(Stop::Lacks(Lack::Page(page))),
             }
         }

@@ -313,7 +313,7 @@ impl Tree {
     ) -> Result<Option<ExclusiveGuard<'p>>, TreeError> {
         match self.pool().exclusive_in_memory(child) {
             InMemory::Latched(next) => Ok(Some(next)),
-            InMemory::Absent | InMemory::BeingRead => {
+            InMemory::Absent(_) | InMemory::BeingRead => {
                 self.read_child(parent, restarts, || self.pool().exclusive(child))
             }
         }

@@ -20,7 +20,7 @@ use crate::op::{self};
 use crate::redo::PageChange;
 use crate::stock::{Lack, Stock, Stop};
 use firndb_base::{Lsn, PageId};
-use firndb_buffer::{BufferPool, Changed, ExclusiveGuard, IntentGuard};
+use firndb_buffer::{BufferPool, Changed, ExclusiveGuard, IntentGuard, KeptOut};
 use firndb_log::{Appended, Kind, Log, LogClass, LogError, LogErrorKind, Record};
 use firndb_tier::{Allocation, TierErrorKind};
 
@@ -74,13 +74,16 @@ pub(crate) struct Group<'p> {
     edits: Vec<PageEdit<'p>>,
     freed: Vec<PageId>,
     freed_frames: Vec<ExclusiveGuard<'p>>,
+    /// Freed pages that are in no frame, until the tier knows that they are free.
+    freed_absent: Vec<KeptOut<'p>>,
 }
 
 impl<'p> Group<'p> {
     /// A change of nothing yet, that uses what `stock` has.
     pub(crate) fn new(stock: &Stock<'p>) -> Group<'p> {
         let (pool, class) = (stock.pool(), stock.class());
-        Group { pool, class, edits: Vec::new(), freed: Vec::new(), freed_frames: Vec::new() }
+        let (edits, freed, freed_frames, freed_absent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Group { pool, class, edits, freed, freed_frames, freed_absent }
     }
 
     /// Adds a change of a page.
@@ -103,8 +106,9 @@ impl<'p> Group<'p> {
     }
 
     /// Frees a page that is in no frame.
-    pub(crate) fn free_absent(&mut self, page: PageId) {
-        self.freed.push(page);
+    pub(crate) fn free_absent(&mut self, kept_out: KeptOut<'p>) {
+        self.freed.push(kept_out.page());
+        self.freed_absent.push(kept_out);
     }
 
     /// Frees the page of a change of this group; its frame is forgotten once the change is applied.

@@ -154,13 +154,13 @@ impl<'p> Stock<'p> {
     pub(crate) fn latch(&self, page: PageId) -> Result<ExclusiveGuard<'p>, Stop> {
         match self.pool.exclusive_in_memory(page) {
             InMemory::Latched(guard) => Ok(guard),
-            InMemory::Absent | InMemory::BeingRead if self.unreadable == Some(page) => {
+            InMemory::Absent(_) | InMemory::BeingRead if self.unreadable == Some(page) => {
                 // Now that the page cannot leave the tree, an error concerns the tree. This is so
                 // rare that other threads may wait.
                 let _permit = DevicePermit::granted();
                 Ok(self.pool.exclusive(page)?)
             }
-            InMemory::Absent | InMemory::BeingRead => Err(Stop::Lacks(Lack::Page(page))),
+            InMemory::Absent(_) | InMemory::BeingRead => Err(Stop::Lacks(Lack::Page(page))),
         }
     }
 

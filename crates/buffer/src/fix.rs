@@ -7,15 +7,16 @@ use crate::frame::{ExclusiveHold, Filled, FrameId};
 use crate::guard::{ExclusiveGuard, OptimisticRef, SharedGuard};
 use crate::page_use::{PageUse, Uses};
 use crate::pool::BufferPool;
+use crate::read_ahead::KeptOut;
 use crate::replacement::Incoming;
 use firndb_base::{Lsn, PageId};
-use firndb_tier::{Found, PageRead, TierError, TierErrorKind};
+use firndb_tier::{Found, PageRead};
 
 /// The result of a lookup in DRAM alone.
 pub enum InMemory<'a> {
     Latched(ExclusiveGuard<'a>),
     /// It is in no frame.
-    Absent,
+    Absent(KeptOut<'a>),
     /// Another thread is reading it just now.
     BeingRead,
 }
@@ -103,12 +104,16 @@ impl BufferPool {
 
     /// Latches a page for changing without waiting for a device: nothing is read, and a page that
     /// is just being read is not waited for. For callers that hold other latches. A page that is
-    /// [`InMemory::Absent`] stays absent at least as long as no other thread can fix it.
+    /// [`InMemory::Absent`] stays absent as long as that is kept and no other thread can fix it.
     pub fn exclusive_in_memory(&self, page: PageId) -> InMemory<'_> {
         loop {
             let found = self.table.find(&self.frames, page);
             let Some(id) = found.or_else(|| self.table.lock(page).find(&self.frames)) else {
-                return InMemory::Absent;
+                let kept_out = self.keep_out(page);
+                if self.is_resident(page) {
+                    continue;
+                }
+                return InMemory::Absent(kept_out);
             };
             match self.frames.exclusive_filled(id, page) {
                 Filled::Latched(hold) => {
@@ -210,11 +215,10 @@ impl BufferPool {
                 return Ok(Located::Resident(id));
             }
             self.check_usable()?;
-            let Some(incoming) = self.claim(page_use)?.install(page, Uses::of(page_use)) else { continue };
-            let mut incoming = [incoming];
-            let found = self.read(&mut incoming).pop().expect("a result for each page");
-            let [mut incoming] = incoming;
-            let found = match found {
+            let Some(mut incoming) = self.claim(page_use)?.install(page, Uses::of(page_use)) else {
+                continue;
+            };
+            let found = match self.read_one(&mut incoming) {
                 Err(error)
                     if error.concerns_the_page()
                         && (self.is_made_anew(page)
@@ -238,29 +242,39 @@ impl BufferPool {
         matches!(self.tier.version_of(page), Ok(Some(version)) if version < lsn)
     }
 
+    /// Reads a page into its frame.
+    pub(crate) fn read_one(&self, incoming: &mut Incoming<'_>) -> Fixed<Found> {
+        let mut reads = [incoming.tier_read()];
+        self.read_from_tier(&mut reads);
+        let [read] = reads;
+        self.check_found(read, self.log.end())
+    }
+
     /// Reads pages into their frames.
     pub(crate) fn read(&self, incoming: &mut [Incoming<'_>]) -> Vec<Fixed<Found>> {
-        if incoming.is_empty() {
-            return Vec::new();
-        }
-        self.counters.misses.add(incoming.len() as u64);
-        let _counted = BeingRead::count(&self.counters, incoming.len() as u64);
-        let mut reads: Vec<PageRead<'_>> = Vec::with_capacity(incoming.len());
-        for incoming in incoming {
-            self.followed_pages.missed(incoming.page());
-            reads.push(PageRead {
-                page: incoming.page(),
-                buf: incoming.bytes_mut(),
-                outcome: Err(TierError::new(TierErrorKind::Failed, "the tier returned no result")),
-            });
-        }
-        self.tier.read_batch(&mut reads);
+        let mut reads: Vec<PageRead<'_>> = incoming.iter_mut().map(Incoming::tier_read).collect();
+        self.read_from_tier(&mut reads);
         let end = self.log.end();
-        let check = |read: PageRead<'_>| match read.outcome {
+        reads.into_iter().map(|read| self.check_found(read, end)).collect()
+    }
+
+    fn read_from_tier(&self, reads: &mut [PageRead<'_>]) {
+        if reads.is_empty() {
+            return;
+        }
+        let pages = reads.len() as u64;
+        self.counters.misses.add(pages);
+        let _counted = BeingRead::count(&self.counters, pages);
+        reads.iter().for_each(|read| self.followed_pages.missed(read.page));
+        self.tier.read_batch(reads);
+    }
+
+    /// What the tier returned of a page, while the log ended at `end` or before.
+    fn check_found(&self, read: PageRead<'_>, end: Lsn) -> Fixed<Found> {
+        match read.outcome {
             Ok(found) if found.version >= end => Err(self.version_past_log(read.page, found.version)),
             outcome => outcome.map_err(BufferError::from),
-        };
-        reads.into_iter().map(check).collect()
+        }
     }
 }
 

@@ -72,3 +72,4 @@ pub use miss_curve::MissCurve;
 pub use page_use::PageUse;
 pub use pending::{PendingChanges, Repeated};
 pub use pool::{BufferPool, BufferStatistics, PoolOptions};
+pub use read_ahead::KeptOut;

@@ -12,6 +12,8 @@
 //! * A thread that fills several frames waits for nothing but the device: it waits for a frame only
 //!   while it has none, and takes more only if they are at hand. So a thread that holds latches and
 //!   wants a page that is being filled never waits for a thread that waits for it.
+//! * A page that a thread frees while it is in no frame is kept out ([`KeptOut`]) until the tier
+//!   knows that it is free: hints come from nodes read earlier, and no frame outlives its page.
 //! * The frames being filled are at most an eighth of the pool for the readers, and as many for
 //!   the callers of `bring_in` (`read_queue.rs`).
 
@@ -124,6 +126,7 @@ impl BufferPool {
             }
             brought.passed += 1;
         }
+        incoming.retain(|incoming| !self.read_ahead.is_kept_out(incoming.page()));
         let found = self.read(&mut incoming);
         for (incoming, found) in incoming.into_iter().zip(found) {
             if let Ok(found) = found
@@ -133,6 +136,33 @@ impl BufferPool {
             }
         }
         brought
+    }
+}
+
+/// A page that is in no frame and is not read ahead, until this is dropped.
+#[must_use = "dropping it lets the page be read ahead"]
+pub struct KeptOut<'a> {
+    pool: &'a BufferPool,
+    page: PageId,
+}
+
+impl BufferPool {
+    /// No hint brings the page in from now on; one that came before is found in its frame.
+    pub(crate) fn keep_out(&self, page: PageId) -> KeptOut<'_> {
+        self.read_ahead.keep_out(page);
+        KeptOut { pool: self, page }
+    }
+}
+
+impl KeptOut<'_> {
+    pub fn page(&self) -> PageId {
+        self.page
+    }
+}
+
+impl Drop for KeptOut<'_> {
+    fn drop(&mut self) {
+        self.pool.read_ahead.end_keeping_out(self.page);
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct ReadAhead {
     queue: Mutex<VecDeque<(PageId, PageUse)>>,
     /// Notified when pages are queued, and when the readers are to end.
     called: Condvar,
+    /// Pages that are not read ahead.
+    kept_out: Mutex<Vec<PageId>>,
     pub(crate) for_readers: Share,
     pub(crate) for_callers: Share,
 }
@@ -68,9 +70,24 @@ impl ReadAhead {
             open: AtomicBool::new(false),
             queue: ranks::AHEAD.mutex(VecDeque::new()),
             called: Condvar::new(),
+            kept_out: ranks::AHEAD.mutex(Vec::new()),
             for_readers: Share::of(frames),
             for_callers: Share::of(frames),
         }
+    }
+
+    pub(crate) fn keep_out(&self, page: PageId) {
+        self.kept_out.lock().push(page);
+    }
+    pub(crate) fn end_keeping_out(&self, page: PageId) {
+        let mut kept_out = self.kept_out.lock();
+        let at = kept_out.iter().position(|kept| *kept == page).expect("it was kept out until now");
+        kept_out.swap_remove(at);
+    }
+    /// Whether a page is kept out. Asked once it has its frame, where a thread that keeps it out
+    /// later finds it.
+    pub(crate) fn is_kept_out(&self, page: PageId) -> bool {
+        self.kept_out.lock().contains(&page)
     }
 
     /// Two windows are no more than the readers' share.

@@ -70,13 +70,11 @@ impl BufferPool {
             }
             self.check_usable()?;
             if let Some(incoming) = self.claim(PageUse::Working)?.install(page, Uses::COLD) {
-                break [incoming];
+                break incoming;
             }
         };
         // While the frame is latched no other thread brings the page in, frees it or overwrites it.
-        let found = self.read(&mut incoming).pop().expect("a result for each page");
-        let [incoming] = incoming;
-        match found {
+        match self.read_one(&mut incoming) {
             Ok(found) if keep_readable || found.version >= version => return Ok(false),
             Err(error) if error.kind == BufferErrorKind::NotAllocated => return Ok(false),
             Err(error) if !error.concerns_the_page() => return Err(error),

@@ -26,6 +26,7 @@ use crate::pool::BufferPool;
 use crate::write_back::{Added, Batch};
 use firndb_base::sync::{before_device, thread};
 use firndb_base::{Lsn, PageId, clock};
+use firndb_tier::{PageRead, TierError};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -123,6 +124,10 @@ pub(crate) struct Incoming<'a> {
 impl<'a> Incoming<'a> {
     pub(crate) fn page(&self) -> PageId {
         self.page
+    }
+    /// Its read by the tier. Nothing is allocated for it.
+    pub(crate) fn tier_read(&mut self) -> PageRead<'_> {
+        PageRead { page: self.page, buf: self.bytes_mut(), outcome: Err(TierError::unset()) }
     }
     /// Where its bytes go.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {

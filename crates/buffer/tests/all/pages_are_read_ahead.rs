@@ -2,7 +2,7 @@
 
 use crate::common::{World, counter_of};
 use firndb_base::{PageId, Progress};
-use firndb_buffer::{BufferErrorKind, PageUse};
+use firndb_buffer::{BufferErrorKind, InMemory, PageUse};
 use firndb_log::{LogClass, Record};
 use firndb_tier::{Allocation, PageTier, TierErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -221,4 +221,26 @@ fn pages_evicted_before_their_use_are_wasted() {
     world.pages[10..].iter().for_each(|page| assert_eq!(world.counter(*page), 0));
     let statistics = world.pool.statistics();
     assert_eq!((statistics.pages_ahead_used, statistics.pages_ahead_wasted), (1, ahead - 1));
+}
+
+/// Cause: a thread that frees a page which is in no frame has nothing to latch, and hints name
+/// pages as nodes had them earlier. Effect: the page came in between, and its frame outlived it; a
+/// note of the page could find it there, as if it were still in the tree.
+#[test]
+fn a_page_that_is_freed_while_absent_is_not_read_ahead_meanwhile() {
+    let world = World::new(256, 10);
+    let page = world.pages[4];
+    world.pool.begin_read_ahead();
+    assert_eq!(world.pool.read_ahead(&world.pages, PageUse::Once), 10);
+    let InMemory::Absent(absent) = world.pool.exclusive_in_memory(page) else { panic!("never read") };
+    assert_eq!(absent.page(), page);
+    read_all(&world);
+    assert_eq!(world.pool.bring_in(&world.pages, PageUse::Working), 0);
+    assert_eq!(world.pool.statistics().resident, 9);
+    assert!(matches!(world.pool.exclusive_in_memory(page), InMemory::Absent(_)));
+    let mut append = |record: Record<'_>| world.log.try_append(LogClass::Normal, record);
+    world.tier.publish(Allocation { allocate: &[], free: &[page] }, &mut append).expect("published");
+    drop(absent);
+    assert_eq!(world.pool.bring_in(&[page], PageUse::Working), 0, "it is free");
+    assert_eq!(world.pool.statistics().resident, 9);
 }
