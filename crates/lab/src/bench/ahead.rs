@@ -7,18 +7,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ahead {
     pub pages: u64,
-    /// Those that were evicted before a thread fixed them.
+    /// Those that no thread has fixed: evicted, or in DRAM still.
     pub wasted: u64,
 }
 
 impl Ahead {
     /// Of a database, since it was opened.
     pub fn of(statistics: &Statistics) -> Ahead {
-        Ahead { pages: statistics.buffer.pages_ahead, wasted: statistics.buffer.pages_ahead_wasted }
+        let (pages, used) = (statistics.buffer.pages_ahead, statistics.buffer.pages_ahead_used);
+        Ahead { pages, wasted: pages.saturating_sub(used) }
     }
 
+    /// Since `earlier`. Pages that were read ahead before and fixed since make it less.
     pub fn since(&self, earlier: Ahead) -> Ahead {
-        Ahead { pages: self.pages - earlier.pages, wasted: self.wasted - earlier.wasted }
+        let wasted = self.wasted.saturating_sub(earlier.wasted);
+        Ahead { pages: self.pages - earlier.pages, wasted }
     }
 
     /// Of the pages that were read ahead, those never used. Where none was read none is wasted.

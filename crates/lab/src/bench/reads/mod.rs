@@ -181,7 +181,7 @@ impl Bench<'_> {
     /// The figure `waste`.
     fn waste(&self) -> Result<Figure, Failure> {
         let mut figure = targets::figure("waste");
-        let title = "Pages read ahead that left DRAM unused";
+        let title = "Pages read ahead that no thread asked for";
         let mut panel = Panel::of_bars("reads-waste", title, "load", "% of the pages read ahead");
         panel.digits = 2;
         tpcc::waste(self, &mut figure, &mut panel)?;
