@@ -12,8 +12,8 @@ use firndb::{
     Database, Direction, ErrorKind, Index, Isolation, KeyRange, Table, TableSpec, TransactionOptions,
 };
 use firndb_workloads::{
-    Access, Commit, CommitMode, Engine, EngineError, IndexId, Outcome, Part, PendingCommit, Retry, Scan,
-    Schema, Session, TableId, Transaction, Visit, Visitor,
+    Access, Commit, CommitMode, Engine, EngineError, Found, IndexId, Outcome, Part, PendingCommit, Retry,
+    Scan, Schema, Session, TableId, Transaction, Visit, Visitor,
 };
 
 /// A Firn database with a workload's tables.
@@ -138,7 +138,8 @@ impl Session for FirnSession<'_> {
             read_only: access == Access::Read,
             ..TransactionOptions::default()
         };
-        Ok(FirnTransaction { engine: self.engine, tx: self.engine.db.begin_with(options) })
+        let tx = self.engine.db.begin_with(options);
+        Ok(FirnTransaction { engine: self.engine, tx, rows: firndb::Rows::new() })
     }
 }
 
@@ -146,6 +147,8 @@ impl Session for FirnSession<'_> {
 pub struct FirnTransaction<'s> {
     engine: &'s FirnEngine,
     tx: firndb::Transaction,
+    /// Rows read together.
+    rows: firndb::Rows,
 }
 
 impl FirnTransaction<'_> {
@@ -173,6 +176,18 @@ impl Transaction for FirnTransaction<'_> {
     fn get_for_update(&mut self, table: TableId, key: &[u8], row: &mut Vec<u8>) -> Outcome<bool> {
         let table = &self.engine.tables[table.0];
         self.tx.get_for_update_into(table, key, row).map_err(failed)
+    }
+    fn get_many(&mut self, table: TableId, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        let table = &self.engine.tables[table.0];
+        self.tx.get_many_into(table, keys, &mut self.rows).map_err(failed)?;
+        self.rows.iter().enumerate().for_each(|(number, row)| found(number, row));
+        Ok(())
+    }
+    fn get_many_for_update(&mut self, table: TableId, keys: &[&[u8]], found: Found<'_>) -> Outcome<()> {
+        let table = &self.engine.tables[table.0];
+        self.tx.get_many_for_update_into(table, keys, &mut self.rows).map_err(failed)?;
+        self.rows.iter().enumerate().for_each(|(number, row)| found(number, row));
+        Ok(())
     }
     fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {
         let found = &self.engine.tables[table.0];

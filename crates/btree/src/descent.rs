@@ -163,6 +163,38 @@ impl Tree {
         }
     }
 
+    /// As [`Tree::leaf_shared`], without reading the leaf: its page, if it is not in memory.
+    #[inline]
+    pub(crate) fn leaf_in_memory(
+        &self,
+        target: Target<'_>,
+    ) -> Result<Result<(SharedGuard<'_>, NodeParts), PageId>, TreeError> {
+        let pool = self.pool();
+        let mut restarts = Restarts::default();
+        'root: loop {
+            let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
+            let mut expected = None;
+            loop {
+                let node = self.node(page, &guard, expected)?;
+                if node.is_leaf() {
+                    let parts = node.parts();
+                    return Ok(Ok((guard, parts)));
+                }
+                let level = node.level() - 1;
+                page = target.child(page, &node)?;
+                guard = match pool.shared_in_memory(page) {
+                    Some(next) => next,
+                    None if level == 0 => return Ok(Err(page)),
+                    None => match self.read_child(guard, &mut restarts, || pool.shared(page))? {
+                        Some(next) => next,
+                        None => continue 'root,
+                    },
+                };
+                expected = Some(level);
+            }
+        }
+    }
+
     /// The node of `level` on the way to `target`, latched shared; `None` if the tree is not so
     /// high.
     pub(crate) fn inner_shared(

@@ -8,11 +8,12 @@
 
 use crate::descent::Target;
 use crate::error::TreeError;
-use crate::node::{MAX_LEVEL, Node};
+use crate::hint;
+use crate::node::{MAX_LEVEL, Node, NodeParts};
 use crate::scratch;
 use crate::tree::Tree;
 use firndb_base::codec::Malformed;
-use firndb_buffer::PageUse;
+use firndb_buffer::{PageUse, SharedGuard};
 
 impl Position {
     /// The leaf in which a scan in `direction` continues.
@@ -121,7 +122,10 @@ impl Tree {
         leaf_use: PageUse,
         mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<Option<Position>, TreeError> {
-        let (leaf, parts) = self.leaf_shared_for(from.target(direction), leaf_use)?;
+        let (leaf, parts) = match self.same_leaf(from, direction) {
+            Some(found) => found,
+            None => self.leaf_shared_for(from.target(direction), leaf_use)?,
+        };
         let damaged = |error| TreeError::damaged(leaf.page(), error);
         let node = Node::at(&leaf, parts);
         let (mut low, mut high) = from.ahead(&node, direction).map_err(damaged)?;
@@ -138,6 +142,7 @@ impl Tree {
                 key.truncate(node.prefix().len());
                 key.extend_from_slice(stored);
                 if visit(key, value) == Visit::Stop {
+                    hint::remember(self, leaf.optimistic());
                     return Ok(Some(Position::Past(key.clone())));
                 }
                 match direction {
@@ -147,6 +152,23 @@ impl Tree {
             }
             from.onward(&node, direction).map_err(damaged)
         })
+    }
+
+    /// The leaf in which this thread stopped a visit last, if it has not changed since and is where
+    /// the scan continues. It is the first latch taken; that the fences enclose the key makes it
+    /// the key's leaf, as in [`Tree::leaf_for_change`].
+    fn same_leaf(&self, from: &Position, direction: Direction) -> Option<(SharedGuard<'_>, NodeParts)> {
+        let Position::Past(key) = from else { return None };
+        let leaf = self.pool().shared_if_unchanged(hint::recall(self)?)?;
+        let node = Node::new(&leaf).ok()?;
+        let (key, low, high) = (key.as_slice(), node.low(), node.high());
+        let encloses = match direction {
+            Direction::Forward => low <= key && high.is_none_or(|high| key < high),
+            Direction::Backward => low < key && high.is_none_or(|high| key <= high),
+        };
+        let fits = encloses && node.tree() == self.id() && node.is_leaf() && !node.is_condemned();
+        let parts = node.parts();
+        fits.then_some((leaf, parts))
     }
 
     /// Where a scan continues forward past the leaf that `from` is in, if that leaf cannot be read:

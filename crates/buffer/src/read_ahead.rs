@@ -52,9 +52,10 @@ impl BufferPool {
     }
 
     /// Pages that one scan should have queued or unused at most: enough that the readers never run
-    /// dry.
+    /// dry, and at most half of the frames that scans fill, so that the other half are of pages
+    /// which have been used and can be replaced.
     pub fn read_ahead_pages(&self) -> usize {
-        2 * self.read_ahead.window()
+        (2 * self.read_ahead.window()).min(self.scan_frames.most() / 2).max(1)
     }
 
     /// The same pool, which drops all hints: each page is read when a thread fixes it.

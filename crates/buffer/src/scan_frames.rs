@@ -24,6 +24,10 @@ impl ScanFrames {
         let most = (frames as usize / 16).clamp(2, FRAMES_MAX);
         ScanFrames { list: ranks::FREE.mutex(VecDeque::new()), most }
     }
+    /// Frames that scans fill before they take back their own.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
     /// A scan's page comes into this frame.
     pub(crate) fn push(&self, id: FrameId) {
         let mut list = self.list.lock();

@@ -83,7 +83,9 @@ pub use options::log::LogSettings;
 pub use options::profiled::{Setting, SettingOrigin};
 pub use options::tuning::Tuning;
 pub use statistics::{IoCounts, IoTotal, Statistics};
-pub use table::{Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable};
+pub use table::{
+    Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable, UnorderedIndexCursor,
+};
 pub use transaction::{Commit, Transaction};
 
 pub use firndb_base::{DatabaseId, Lsn, PageId, Progress, TxnId};
@@ -93,7 +95,7 @@ pub use firndb_log::{DeviceHiding, Hiding, HidingStatistics, LogLayout, LogSpace
 pub use firndb_profile::DeviceProfile;
 pub use firndb_table::{
     Column, ColumnType, IndexPart, IndexParts, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN,
-    RowCount, Schema, TableError, TableErrorKind, TableKind, Value, ValueRef,
+    RowCount, Rows, Schema, TableError, TableErrorKind, TableKind, Value, ValueRef,
 };
 pub use firndb_tier::cache::{CacheShape, Face};
 pub use firndb_tier::page_cache::header::CacheId;

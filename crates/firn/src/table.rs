@@ -152,6 +152,15 @@ impl TypedTable {
     ) -> Result<bool, Error> {
         tx.read(|txn| self.inner.get(txn, key, row))
     }
+    /// Reads the rows with these primary keys as one statement, in the order of the keys (see
+    /// [`Transaction::get_many`]).
+    pub fn get_many<'v, K: AsRef<[ValueRef<'v>]>>(
+        &self,
+        tx: &mut Transaction,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<Value>>>, Error> {
+        tx.read(|txn| self.inner.get_many(txn, keys))
+    }
     /// As [`TypedTable::get`], locking the row (see [`Transaction::get_for_update`]).
     pub fn get_for_update(
         &self,
@@ -232,6 +241,26 @@ impl Cursor {
     pub fn for_update(self) -> Cursor {
         Cursor { inner: self.inner.for_update(), table: self.table }
     }
+    /// The same cursor, returning only the rows for which `keep` holds, besides those of earlier
+    /// calls. Only these are copied: `keep` is asked with the page latched, and perhaps more than
+    /// once. It must depend on key and value alone, and neither block nor use the database.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = firndb::Database::open(dir.path().join("db"))?;
+    /// # let fruit = db.create_table("fruit")?;
+    /// # db.transact(|tx| tx.put(&fruit, b"apple", b"red"))?;
+    /// # db.transact(|tx| tx.put(&fruit, b"pear", b"green"))?;
+    /// let mut tx = db.snapshot();
+    /// let all = tx.scan(&fruit, firndb::KeyRange::all(), firndb::Direction::Forward);
+    /// let mut green = all.filter(|_, colour| colour == b"green");
+    /// assert_eq!(green.next(&mut tx)?, Some((&b"pear"[..], &b"green"[..])));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn filter(self, keep: impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static) -> Cursor {
+        Cursor { inner: self.inner.filter(keep), table: self.table }
+    }
     /// Forgets the rows read ahead, so that what this transaction has written since is seen.
     pub fn refresh(&mut self) {
         self.inner.refresh();
@@ -252,12 +281,51 @@ impl IndexCursor {
     }
 }
 
+impl IndexCursor {
+    /// The same rows in no particular order, before the first is returned. Rows of some hundred
+    /// entries are read together, each page once: for large ranges whose order does not matter.
+    #[must_use]
+    pub fn unordered(self) -> UnorderedIndexCursor {
+        UnorderedIndexCursor { inner: self.inner.unordered() }
+    }
+}
+
+/// Rows found through an index, in no particular order. Owned, as [`Cursor`].
+pub struct UnorderedIndexCursor {
+    inner: firndb_table::UnorderedIndexCursor,
+}
+
+impl UnorderedIndexCursor {
+    /// The next row. `None` at the end.
+    pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<firndb_table::IndexRow<'a>>, Error> {
+        tx.check_open()?;
+        let outcome = self.inner.next(&mut tx.inner).map_err(Error::from);
+        tx.note(outcome)
+    }
+}
+
 /// Typed rows of a range. Owned, as [`Cursor`].
 pub struct TypedCursor {
     inner: firndb_table::TypedCursor,
 }
 
 impl TypedCursor {
+    /// The same rows in no particular order (see [`IndexCursor::unordered`]).
+    #[must_use]
+    pub fn unordered(self) -> TypedCursor {
+        TypedCursor { inner: self.inner.unordered() }
+    }
+    /// The same cursor, returning only the rows for whose value of the column with this number
+    /// `keep` holds (see [`Cursor::filter`]).
+    ///
+    /// Errors: `BadArgument` if there is no such column.
+    pub fn filter(
+        self,
+        column: usize,
+        keep: impl Fn(ValueRef<'_>) -> bool + Send + Sync + 'static,
+    ) -> Result<TypedCursor, Error> {
+        Ok(TypedCursor { inner: self.inner.filter(column, keep)? })
+    }
     /// The next row. `None` at the end.
     pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<&'a [Value]>, Error> {
         tx.check_open()?;

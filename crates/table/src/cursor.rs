@@ -54,6 +54,20 @@ impl CursorStatement {
         }
         Ok(more)
     }
+
+    /// As [`CursorStatement::advance`], keeping the statement's snapshot at the end: rows are still
+    /// to be read by it.
+    pub(crate) fn advance_within(
+        &mut self,
+        txn: &mut Transaction,
+        walk: &mut Walk,
+        tree: &Tree,
+    ) -> Result<bool, TableError> {
+        if walk.has_next() {
+            return walk.advance(txn, tree);
+        }
+        txn.in_statement(&mut self.view, |txn| walk.advance(txn, tree))
+    }
 }
 
 impl Table {
@@ -78,20 +92,37 @@ pub struct Cursor {
     table: Table,
     walk: Walk,
     for_update: bool,
+    keep: Option<Box<Filter>>,
     row: Vec<u8>,
     statement: CursorStatement,
 }
 
+/// Chooses rows by key and value.
+type Filter = dyn Fn(&[u8], &[u8]) -> bool + Send + Sync;
+
 impl Cursor {
     pub(crate) fn new(table: Table, range: KeyRange, direction: Direction) -> Cursor {
         let (walk, statement) = (Walk::new(range, direction), CursorStatement::default());
-        Cursor { table, walk, for_update: false, row: Vec::new(), statement }
+        Cursor { table, walk, for_update: false, keep: None, row: Vec::new(), statement }
     }
 
     /// The same cursor, locking every row that it returns (see [`Table::get_for_update`]).
     #[must_use]
     pub fn for_update(self) -> Cursor {
         Cursor { for_update: true, ..self }
+    }
+
+    /// The same cursor, returning only the rows for which `keep` holds, besides those of earlier
+    /// calls. It is asked where the row lies, before anything is copied, with a latch held and
+    /// perhaps more than once: it must depend on its arguments alone, and neither block nor use the
+    /// database.
+    #[must_use]
+    pub fn filter(self, keep: impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static) -> Cursor {
+        let keep: Box<Filter> = match self.keep {
+            None => Box::new(keep),
+            Some(before) => Box::new(move |key, row| before(key, row) && keep(key, row)),
+        };
+        Cursor { keep: Some(keep), ..self }
     }
 
     /// The next row: its key and value, borrowed until the next call. `None` at the end.
@@ -108,26 +139,33 @@ impl Cursor {
         }
         let state: Arc<State> = self.table.state_for(txn)?;
         self.statement.belongs_to(txn)?;
+        let Cursor { walk, keep, row, statement, .. } = self;
+        // A large value is not where its row lies.
+        let keep_now = keep
+            .as_ref()
+            .map(|keep| move |key: &[u8], row: &[u8], is_large: bool| is_large || keep(key, row));
         loop {
-            if !self.statement.advance(txn, &mut self.walk, &state.tree, None)? {
+            let keep_now = keep_now.as_ref().map(|keep| keep as Keep<'_>);
+            if !statement.advance(txn, walk, &state.tree, keep_now)? {
                 return Ok(None);
             }
-            let (key, stored) = self.walk.current();
+            let (key, stored) = walk.current();
             let found = if self.for_update {
                 // The newest version: under read committed the row may have been deleted since the
                 // cursor's snapshot.
-                state.get_for_update(txn, key, &mut self.row)
-            } else if self.walk.flag() {
-                let (view, row) = (&mut self.statement.view, &mut self.row);
-                txn.in_statement(view, |txn| state.get_stored_large(txn, key, stored, row))
+                state.get_for_update(txn, key, row)
+            } else if walk.flag() {
+                txn.in_statement(&mut statement.view, |txn| state.get_stored_large(txn, key, stored, row))
             } else {
                 return Ok(Some(self.walk.current()));
             };
             match found {
-                Ok(true) => return Ok(Some((self.walk.current().0, &self.row))),
-                Ok(false) => {}
+                Ok(true) if keep.as_ref().is_none_or(|keep| keep(key, row)) => {
+                    return Ok(Some((self.walk.current().0, &self.row)));
+                }
+                Ok(_) => {}
                 Err(error) => {
-                    self.walk.step_back();
+                    walk.step_back();
                     return Err(error);
                 }
             }

@@ -253,6 +253,26 @@ impl Schema {
         Ok(())
     }
 
+    /// Whether `test` accepts the value of a column of a stored row. An error means that the bytes
+    /// are not a row of this schema.
+    pub(crate) fn test(
+        &self,
+        key: &[u8],
+        row: &[u8],
+        column: usize,
+        test: &dyn Fn(ValueRef<'_>) -> bool,
+    ) -> Result<bool, Malformed> {
+        let place = match self.home(column) {
+            Home::Row(place) => return Ok(test(self.layout.read(self.row_columns(), row)?.value(place)?)),
+            Home::Key(place) => place,
+        };
+        let mut reader = Reader::new(key);
+        for form in &self.key_forms[..place] {
+            order_key::skip(*form, &mut reader)?;
+        }
+        Ok(test(order_key::decode(self.key_forms[place], &mut reader)?.as_ref()))
+    }
+
     /// Appends the schema's own bytes, for the catalog.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         out.put_varint(self.columns.len() as u64);

@@ -13,6 +13,7 @@ use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition, IndexState, RowSource};
 use crate::large::{self, Reference, ValueId};
 use crate::ranks;
+use crate::rows::Rows;
 use crate::table_kind::TableKind;
 
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -111,6 +112,47 @@ impl State {
             let flag = txn.get_flagged(&self.tree, key, out)?;
             self.complete(key, flag, out)
         })
+    }
+
+    /// As [`State::get`], of many rows: `rows` are those of `keys`, by number.
+    pub(crate) fn get_many<K: AsRef<[u8]>>(
+        &self,
+        txn: &mut Transaction,
+        keys: &[K],
+        rows: &mut Rows,
+    ) -> Result<(), TableError> {
+        rows.begin(keys.len());
+        txn.in_one_statement(|txn| {
+            txn.get_many(&self.tree, keys, |number, row| rows.set(number, row))?;
+            self.complete_all(keys, rows)
+        })
+    }
+
+    /// As [`State::get_many`], locking the rows.
+    pub(crate) fn get_many_for_update<K: AsRef<[u8]>>(
+        &self,
+        txn: &mut Transaction,
+        keys: &[K],
+        rows: &mut Rows,
+    ) -> Result<(), TableError> {
+        rows.begin(keys.len());
+        txn.get_many_for_update(&self.tree, keys, |number, row| rows.set(number, row))?;
+        self.complete_all(keys, rows)
+    }
+
+    /// As [`State::complete`], of all rows that have just been read.
+    fn complete_all<K: AsRef<[u8]>>(&self, keys: &[K], rows: &mut Rows) -> Result<(), TableError> {
+        let mut value = Vec::new();
+        for (number, key) in keys.iter().enumerate() {
+            if !rows.is_large(number) {
+                continue;
+            }
+            value.clear();
+            value.extend_from_slice(rows.get(number).expect("a reference is there"));
+            self.complete(key.as_ref(), Some(true), &mut value)?;
+            rows.set(number, Some((&value, false)));
+        }
+        Ok(())
     }
 
     /// As [`State::get`], locking the row.

@@ -3,6 +3,7 @@
 use crate::definition::Definition;
 use crate::error::TableError;
 use crate::range::KeyRange;
+use crate::rows::Rows;
 use crate::state::{Shared, State};
 use firndb_base::TreeId;
 use firndb_base::sync::Arc;
@@ -50,6 +51,31 @@ impl Table {
     ) -> Result<bool, TableError> {
         let state = self.shared.state_for(txn)?;
         state.get_for_update(txn, key, out)
+    }
+
+    /// Reads the rows at `keys`, which may come in any order and repeat, as one statement: the row
+    /// of the key with a number gets that number in `rows`. Leaves that are not in memory are read
+    /// together.
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        txn: &mut Transaction,
+        keys: &[K],
+        rows: &mut Rows,
+    ) -> Result<(), TableError> {
+        let state = self.shared.state_for(txn)?;
+        state.get_many(txn, keys, rows)
+    }
+
+    /// As [`Table::get_many`], locking the rows as [`Table::get_for_update`] does, all of them
+    /// before the first is read, in the order of their keys.
+    pub fn get_many_for_update<K: AsRef<[u8]>>(
+        &self,
+        txn: &mut Transaction,
+        keys: &[K],
+        rows: &mut Rows,
+    ) -> Result<(), TableError> {
+        let state = self.shared.state_for(txn)?;
+        state.get_many_for_update(txn, keys, rows)
     }
 
     /// About how many rows it has, from a few page reads. Counts deleted rows that are not cleaned

@@ -3,7 +3,8 @@
 use crate::cursor::Cursor;
 use crate::definition::Definition;
 use crate::error::TableError;
-use crate::index_handle::{Index, IndexCursor};
+use crate::index_cursor::{IndexCursor, UnorderedIndexCursor};
+use crate::index_handle::Index;
 use crate::range::KeyRange;
 use crate::schema::Schema;
 use crate::state::State;
@@ -11,6 +12,7 @@ use crate::table::Table;
 use crate::table_kind::TableKind;
 use crate::value::{Value, ValueRef};
 use crate::write::Bytes;
+use firndb_base::sync::Arc;
 use firndb_btree::Direction;
 use firndb_txn::Transaction;
 use std::ops::Bound;
@@ -70,6 +72,28 @@ impl TypedTable {
         self.read(txn, key, row, Table::get_for_update)
     }
 
+    /// Reads the rows with these primary keys, which may come in any order and repeat, as one
+    /// statement: the row of each key, in the order of the keys.
+    pub fn get_many<'v, K: AsRef<[ValueRef<'v>]>>(
+        &self,
+        txn: &mut Transaction,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<Value>>>, TableError> {
+        let state = self.table.state_for(txn)?;
+        let keys: Result<Vec<_>, _> = keys.iter().map(|key| whole_key(&state, key.as_ref())).collect();
+        let (keys, mut rows) = (keys?, crate::rows::Rows::new());
+        self.table.get_many(txn, &keys, &mut rows)?;
+        // The rows may hold a column that was added since: the state is taken after they were read.
+        let state = self.table.state_for(txn)?;
+        let decoded = keys.iter().zip(rows.iter()).map(|(key, bytes)| {
+            let Some(bytes) = bytes else { return Ok(None) };
+            let mut row = Vec::new();
+            decode(&state, key, bytes, &mut row)?;
+            Ok(Some(row))
+        });
+        decoded.collect()
+    }
+
     /// Reads the row with these values (one a column of the index, none NULL) in a unique index;
     /// false if there is none.
     pub fn get_by(
@@ -122,6 +146,7 @@ impl TypedTable {
         Ok(TypedCursor {
             rows: Rows::Table(self.table.scan(range, direction)),
             table: self.table.clone(),
+            filters: Vec::new(),
             row: Vec::new(),
         })
     }
@@ -140,6 +165,7 @@ impl TypedTable {
         Ok(TypedCursor {
             rows: Rows::Index(index.scan(range, direction)),
             table: self.table.clone(),
+            filters: Vec::new(),
             row: Vec::new(),
         })
     }
@@ -187,12 +213,17 @@ impl TypedTable {
 pub struct TypedCursor {
     rows: Rows,
     table: Table,
+    filters: Vec<(usize, Arc<ColumnFilter>)>,
     row: Vec<Value>,
 }
+
+/// Chooses rows by the value of a column.
+type ColumnFilter = dyn Fn(ValueRef<'_>) -> bool + Send + Sync;
 
 enum Rows {
     Table(Cursor),
     Index(IndexCursor),
+    Unordered(UnorderedIndexCursor),
 }
 
 impl TypedCursor {
@@ -202,19 +233,66 @@ impl TypedCursor {
         let rows = match self.rows {
             Rows::Table(cursor) => Rows::Table(cursor.for_update()),
             Rows::Index(cursor) => Rows::Index(cursor.for_update()),
+            Rows::Unordered(cursor) => Rows::Unordered(cursor.for_update()),
         };
         TypedCursor { rows, ..self }
     }
 
+    /// The same rows, in no particular order if they come through an index: each page of the table
+    /// is then read once for the rows of some hundred entries. Of a cursor that has returned no
+    /// row.
+    #[must_use]
+    pub fn unordered(self) -> TypedCursor {
+        let rows = match self.rows {
+            Rows::Index(cursor) => Rows::Unordered(cursor.unordered()),
+            rows => rows,
+        };
+        TypedCursor { rows, ..self }
+    }
+
+    /// The same cursor, returning only the rows for whose value of `column` `keep` holds, besides
+    /// those of earlier calls. Where the table itself is scanned, `keep` is asked before a row is
+    /// copied, with a latch held and perhaps more than once: it must depend on its argument alone,
+    /// and neither block nor use the database.
+    ///
+    /// Errors: `BadArgument` if there is no such column.
+    pub fn filter(
+        mut self,
+        column: usize,
+        keep: impl Fn(ValueRef<'_>) -> bool + Send + Sync + 'static,
+    ) -> Result<TypedCursor, TableError> {
+        let state = self.table.shared.state()?;
+        let columns = schema(&state).columns().len();
+        if column >= columns {
+            let name = &state.definition.name;
+            return Err(TableError::bad_argument(format!("table {name:?} has {columns} columns")));
+        }
+        let keep: Arc<ColumnFilter> = Arc::new(keep);
+        self.filters.push((column, keep.clone()));
+        if let Rows::Table(cursor) = self.rows {
+            let schema = schema(&state).clone();
+            // What cannot be read, or is newer than the schema, is decided on when it is returned.
+            let keep_now =
+                move |key: &[u8], row: &[u8]| schema.test(key, row, column, &*keep).unwrap_or(true);
+            self.rows = Rows::Table(cursor.filter(keep_now));
+        }
+        Ok(self)
+    }
+
     /// The next row, borrowed until the next call. `None` at the end.
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<&[Value]>, TableError> {
-        let found = match &mut self.rows {
-            Rows::Table(cursor) => cursor.next(txn)?,
-            Rows::Index(cursor) => cursor.next(txn)?.map(|found| (found.primary_key, found.row)),
-        };
-        let Some((key, row)) = found else { return Ok(None) };
-        decode(&*self.table.shared.state()?, key, row, &mut self.row)?;
-        Ok(Some(&self.row))
+        loop {
+            let found = match &mut self.rows {
+                Rows::Table(cursor) => cursor.next(txn)?,
+                Rows::Index(cursor) => cursor.next(txn)?.map(|found| (found.primary_key, found.row)),
+                Rows::Unordered(cursor) => cursor.next(txn)?.map(|found| (found.primary_key, found.row)),
+            };
+            let Some((key, row)) = found else { return Ok(None) };
+            decode(&*self.table.shared.state()?, key, row, &mut self.row)?;
+            if self.filters.iter().all(|(column, keep)| keep(self.row[*column].as_ref())) {
+                return Ok(Some(&self.row));
+            }
+        }
     }
 
     /// Forgets the rows read ahead: the next one is read again.
@@ -222,6 +300,7 @@ impl TypedCursor {
         match &mut self.rows {
             Rows::Table(cursor) => cursor.refresh(),
             Rows::Index(cursor) => cursor.refresh(),
+            Rows::Unordered(cursor) => cursor.refresh(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::error::TableError;
 use crate::range::KeyRange;
+use crate::read_ahead::ReadAhead;
 use firndb_btree::{Direction, Position, Tree};
 use firndb_txn::{Course, RowBatch, Transaction};
 use std::cmp::Ordering;
@@ -27,6 +28,7 @@ pub(crate) struct Walk {
     returned: usize,
     /// Most rows of the next batch.
     most: usize,
+    ahead: ReadAhead,
     /// Key of the last row returned before this batch; meaningless if there was none.
     last: Vec<u8>,
     has_last: bool,
@@ -35,8 +37,17 @@ pub(crate) struct Walk {
 impl Walk {
     pub(crate) fn new(range: KeyRange, direction: Direction) -> Walk {
         let from = start(&range, direction);
-        let (batch, last) = (RowBatch::new(), Vec::new());
-        Walk { range, direction, from, batch, returned: 0, most: 1, last, has_last: false }
+        Walk {
+            range,
+            direction,
+            from,
+            batch: RowBatch::new(),
+            returned: 0,
+            most: 1,
+            ahead: ReadAhead::default(),
+            last: Vec::new(),
+            has_last: false,
+        }
     }
 
     /// Whether [`Walk::advance`] has a row without reading.
@@ -70,7 +81,11 @@ impl Walk {
                 Direction::Forward => self.range.high(),
                 Direction::Backward => self.range.low(),
             };
-            let course = Course { direction: self.direction, to, most: self.most };
+            if self.ahead.visited > 0 {
+                txn.check_cancelled()?;
+            }
+            let page_use = self.ahead.page_use();
+            let course = Course { direction: self.direction, to, most: self.most, page_use };
             // A failed read leaves the position as it was, so that the call can be made again.
             self.batch.clear();
             self.returned = 0;
@@ -78,6 +93,11 @@ impl Walk {
                 None => txn.scan(tree, from, course, &mut self.batch)?,
                 Some(keep) => txn.scan_where(tree, from, course, keep, &mut self.batch)?,
             };
+            if self.batch.len() < self.most
+                && let Some(from) = &self.from
+            {
+                self.ahead.step(tree, from, to, self.direction);
+            }
             self.most = if self.most < SMALL_MAX { self.most * GROWTH } else { usize::MAX };
         }
         self.step();
@@ -106,6 +126,11 @@ impl Walk {
         self.batch.flag(self.returned)
     }
 
+    /// The rows of the present batch, and the number of the current one among them.
+    pub(crate) fn batch(&self) -> (&RowBatch, usize) {
+        (&self.batch, self.returned - 1)
+    }
+
     /// Reverts the last [`Walk::advance`], for a row that could not be returned.
     pub(crate) fn step_back(&mut self) {
         assert!(self.returned > 0, "only a step that was made is taken back");
@@ -122,8 +147,10 @@ impl Walk {
         };
         self.batch.clear();
         self.returned = 0;
-        // A scan that is refreshed after each row would read each of them a leaf's rows at a time.
+        // A scan that is refreshed after each row would read each of them a leaf's rows at a time,
+        // and its leaf as often as it comes past one.
         self.most = 1;
+        self.ahead = ReadAhead::default();
     }
 
     /// Copies the key of the last row returned, before its batch is replaced.

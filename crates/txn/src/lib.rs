@@ -48,6 +48,7 @@ mod prepared_list;
 mod purge;
 mod ranks;
 mod read;
+mod read_many;
 mod recovery;
 mod registry;
 mod rollback;

@@ -27,11 +27,11 @@ pub struct TxnOptions {
     pub read_only: bool,
     /// Longest wait for one lock; `None`: as long as it takes (deadlocks are found at once).
     pub lock_deadline: Option<Duration>,
-    /// Ends its waits from outside.
+    /// Ends its waits, and long reads between two of their parts, from outside.
     pub cancel: Option<CancelToken>,
 }
 
-/// Cancels the waits of the transactions it was given to. Cheap to clone.
+/// Cancels the waits and long reads of the transactions it was given to. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct CancelToken(Arc<Cancel>);
 
@@ -48,7 +48,8 @@ impl CancelToken {
     pub fn new() -> CancelToken {
         CancelToken::default()
     }
-    /// Ends every wait under this token with an error, now and from now on.
+    /// Ends every wait under this token with an error, now and from now on, and every read that
+    /// goes on past a leaf, or past some hundred keys.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::SeqCst);
         for cell in self.0.waiting.lock().drain(..) {

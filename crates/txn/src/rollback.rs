@@ -67,6 +67,7 @@ impl Transaction {
     /// the transaction can do nothing else before the rest is undone, which every statement tries
     /// first.
     pub(crate) fn undo_down_to(&mut self, index: u32) -> Result<(), TxnError> {
+        self.writes += 1;
         let Some(state) = &self.state else { return Ok(()) };
         match self.manager.undo_down_to(state, index, &WaitLimit::default()) {
             Err(error) if error.allows_undoing_later() => {

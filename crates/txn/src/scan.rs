@@ -14,6 +14,7 @@ use crate::row_batch::RowBatch;
 use crate::transaction::Transaction;
 use firndb_base::TxnId;
 use firndb_btree::{Direction, Position, Tree, Visit};
+use firndb_buffer::PageUse;
 
 /// A range as a scan walks through it.
 ///
@@ -26,13 +27,15 @@ pub struct Course<'a> {
     pub to: Option<&'a [u8]>,
     /// Rows of a batch at most; `usize::MAX`: all of the leaf.
     pub most: usize,
+    /// What the leaf is used for.
+    pub page_use: PageUse,
 }
 
 impl<'a> Course<'a> {
     /// Forward to `to`, a leaf at a time.
     #[must_use]
     pub fn forward(to: Option<&'a [u8]>) -> Course<'a> {
-        Course { direction: Direction::Forward, to, most: usize::MAX }
+        Course { direction: Direction::Forward, to, most: usize::MAX, page_use: PageUse::Working }
     }
 }
 
@@ -109,18 +112,12 @@ impl Transaction {
         let mut ended = false;
         let mut payload = Vec::new();
         let mut met = Met::default();
-        let next = tree.visit_leaf(from, course.direction, |key, value| {
+        let next = tree.visit_leaf_for(from, course.direction, course.page_use, |key, value| {
             if course.ends_before(key) {
                 ended = true;
                 return Visit::Stop;
             }
-            let found = match view.resolve_now(value) {
-                Ok(None) => view
-                    .resolve(value, &mut payload, scratch)
-                    .map(|flag| flag.map(|flag| (&payload[..], flag))),
-                found => found,
-            };
-            match found {
+            match view.find(value, &mut payload, scratch) {
                 Ok(Some((payload, flag))) if keep(key, payload, flag) => {
                     batch.push(key, payload, flag, course.most);
                     if batch.len() >= course.most {
@@ -184,7 +181,7 @@ fn reach(
     keep: &mut impl FnMut(&[u8], &[u8], bool) -> bool,
 ) -> Result<Option<Position>, TxnError> {
     let mut left = course.most;
-    let next = tree.visit_leaf(from, course.direction, |key, value| {
+    let next = tree.visit_leaf_for(from, course.direction, course.page_use, |key, value| {
         if course.most == usize::MAX {
             return Visit::Continue;
         }
@@ -211,7 +208,7 @@ fn read_current(
     let mut met = Met::default();
     loop {
         let mut ended = false;
-        let next = tree.visit_leaf(&position, course.direction, |key, value| {
+        let next = tree.visit_leaf_for(&position, course.direction, course.page_use, |key, value| {
             if course.ends_before(key) || reach.is_some_and(|reach| course.is_beyond(key, reach)) {
                 ended = true;
                 return Visit::Stop;

@@ -48,6 +48,8 @@ pub struct Transaction {
     /// last.
     releases_met: Vec<(TxnId, u32)>,
     pub(crate) ended: bool,
+    /// Calls that may have changed rows.
+    pub(crate) writes: u64,
     /// A return to a savepoint, the one before this entry, is not complete.
     pub(crate) undo_to: Option<u32>,
     /// Buffers kept between calls.
@@ -71,6 +73,7 @@ impl Transaction {
             held: HeldLocks::default(),
             releases_met: Vec::new(),
             ended: false,
+            writes: 0,
             undo_to: None,
             attachment: Vec::new(),
             scratch: Vec::new(),
@@ -102,6 +105,23 @@ impl Transaction {
     #[must_use]
     pub fn has_writes(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.versions.lock().next_index() > 0)
+    }
+
+    /// A number that grows whenever the transaction writes or takes writes back: while it stays, so
+    /// do the rows that a snapshot showed to this transaction.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Fails if the transaction's token is cancelled: between the parts of a long read.
+    pub fn check_cancelled(&self) -> Result<(), TxnError> {
+        match &self.options.cancel {
+            Some(token) if token.is_cancelled() => {
+                Err(TxnError::new(TxnErrorKind::Cancelled, "the read was cancelled"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Lends an empty buffer, with the memory of the one returned last by

@@ -24,10 +24,26 @@ impl View<'_> {
 
     /// The payload and flag of the version in the page, if this view sees it and it is a row.
     #[inline]
-    pub fn resolve_now<'v>(&self, value: &'v [u8]) -> Result<Option<(&'v [u8], bool)>, TxnError> {
+    fn resolve_now<'v>(&self, value: &'v [u8]) -> Result<Option<(&'v [u8], bool)>, TxnError> {
         let (header, payload) = RowHeader::split(value)?;
         let seen = !header.ghost && self.sees(header.writer);
         Ok(seen.then_some((payload, header.flag)))
+    }
+
+    /// The payload and flag of the version that this view sees, which may have been put together in
+    /// `payload`; `None` if there is no row. Called under the leaf's latch.
+    #[inline]
+    pub fn find<'v>(
+        &self,
+        value: &'v [u8],
+        payload: &'v mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<(&'v [u8], bool)>, TxnError> {
+        if let Some(found) = self.resolve_now(value)? {
+            return Ok(Some(found));
+        }
+        let flag = self.resolve(value, payload, scratch)?;
+        Ok(flag.map(|flag| (payload.as_slice(), flag)))
     }
 
     /// Finds the version that this view sees, puts its payload into `out` and returns its flag;

@@ -251,6 +251,7 @@ impl Transaction {
         if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
             self.check_size(tree, key, value.payload)?;
         }
+        self.writes += 1;
         self.ensure_state()?;
         self.spill_if_over_budget()?;
         let outcome = self.write_when_free(tree, key, intent, old);

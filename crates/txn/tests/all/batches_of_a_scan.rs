@@ -81,7 +81,7 @@ fn scan(
     let (mut batch, mut found) = (RowBatch::new(), Vec::new());
     let mut most = 1;
     while let Some(position) = from {
-        let course = Course { direction, to: Some(to), most };
+        let course = Course { direction, to: Some(to), most, page_use: firndb_buffer::PageUse::Once };
         from = txn
             .scan_where(&world.tree, &position, course, |_, row, _| keep(row), &mut batch)
             .expect("readable");

@@ -74,6 +74,14 @@ pub fn all(db: &Database, table: &str) -> Rows {
     rows
 }
 
+/// Pushes everything out of the buffer but this table: row by row, since a scan leaves the other
+/// pages where they are.
+pub fn push_out_but(db: &Database, table: &str) {
+    for i in (0..3).flat_map(|_| 0..ROWS) {
+        get(db, table, i).expect("readable").expect("there");
+    }
+}
+
 /// Turns a bit of the store at each of these offsets; done twice, nothing has changed.
 pub fn rot(bed: &Bed, offsets: &[usize]) {
     assert!(!offsets.is_empty(), "there is something to rot");

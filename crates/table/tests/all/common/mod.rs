@@ -11,6 +11,7 @@ use firndb_txn::{Isolation, ManagerOptions, Transaction, TxnManager, TxnOptions}
 const UNDO_TREE: TreeId = TreeId(2);
 
 pub struct World {
+    pub tier: Arc<MemoryTier>,
     pool: Arc<BufferPool>,
     system: Tree,
     undo: Tree,
@@ -20,21 +21,26 @@ pub struct World {
 
 impl World {
     pub fn new(page_size: usize) -> World {
+        World::with_memory(page_size, 16 << 20)
+    }
+
+    /// With so little memory that most pages are read from the tier.
+    pub fn with_memory(page_size: usize, budget_bytes: usize) -> World {
         let log = firndb_log::testing::memory_log_with(256 << 20);
         let tier = Arc::new(MemoryTier::new(page_size));
-        let options = PoolOptions { budget_bytes: 16 << 20 };
-        let pool = Arc::new(BufferPool::new(tier, log, options).expect("a pool"));
+        let options = PoolOptions { budget_bytes };
+        let pool = Arc::new(BufferPool::new(tier.clone(), log, options).expect("a pool"));
         let create = |id| Tree::create(pool.clone(), id, LogClass::System, &[]).expect("a tree");
         let (system, undo) = (create(SYSTEM_TREE), create(UNDO_TREE));
         let manager = new_manager(&pool, &undo, TxnId(1));
         let catalog = Catalog::open(manager.clone(), system.clone()).expect("an empty catalog");
-        World { pool, system, undo, manager, catalog }
+        World { tier, pool, system, undo, manager, catalog }
     }
 
     /// The same database after a reopening: everything but the pages is forgotten. No transaction
     /// is open.
     pub fn reopened(self) -> World {
-        let World { pool, system, undo, manager, catalog } = self;
+        let World { tier, pool, system, undo, manager, catalog } = self;
         let mut txn = manager.begin(TxnOptions::default());
         txn.put(&system, b"dropped/", b"").expect("an id is drawn");
         let next = TxnId(txn.id().expect("it wrote").0 + 1);
@@ -42,7 +48,7 @@ impl World {
         drop((manager, catalog));
         let manager = new_manager(&pool, &undo, next);
         let catalog = Catalog::open(manager.clone(), system.clone()).expect("a catalog");
-        World { pool, system, undo, manager, catalog }
+        World { tier, pool, system, undo, manager, catalog }
     }
 
     pub fn begin(&self) -> Transaction {
@@ -51,6 +57,29 @@ impl World {
 
     pub fn begin_at(&self, isolation: Isolation) -> Transaction {
         self.manager.begin(TxnOptions { isolation, ..TxnOptions::default() })
+    }
+
+    pub fn pool(&self) -> &Arc<BufferPool> {
+        &self.pool
+    }
+
+    /// Runs `work` beside a thread that reads ahead.
+    pub fn with_reader<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.pool.begin_read_ahead();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                    if self.pool.read_ahead_step() == Progress::Idle {
+                        self.pool.wait_for_read_ahead(std::time::Duration::from_millis(1));
+                    }
+                }
+            });
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            self.pool.end_read_ahead();
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     pub fn pages(&self) -> u64 {

@@ -1,0 +1,89 @@
+//! What a scan has read before it comes there.
+//!
+//! Nothing for a short range: the first leaves are read one by one. From the third on, a window of
+//! leaves is queued for the buffer's readers, refilled when half of it has been visited. It grows
+//! with the scan: to a sixteenth of the leaves visited, so that a scan that is given up has wasted
+//! few reads; faster, doubling from [`FIRST`], where the range has an end, which the window never
+//! goes past. What is read this way is the scan's alone ([`PageUse::Once`]).
+//!
+//! All of it is a hint. A scan does not depend on it, nor do errors come from it.
+
+use firndb_base::PageId;
+use firndb_btree::{Direction, Position, Tree};
+use firndb_buffer::PageUse;
+use firndb_tier::Whereabouts;
+
+/// Leaves that a scan has to itself.
+const ALONE: usize = 2;
+/// Leaves of the first window of a range with an end.
+const FIRST: usize = 4;
+/// A window of a range without an end is this part of the leaves visited.
+const SHARE: usize = 16;
+
+/// How far a scan is read ahead.
+#[derive(Default)]
+pub(crate) struct ReadAhead {
+    /// Leaves that the scan has come past.
+    pub(crate) visited: usize,
+    /// Leaves of the last window.
+    window: usize,
+    /// Leaves asked for that the scan has not come to, about: structure changes make it differ.
+    ahead: usize,
+    /// Where the leaves behind these begin; `None` if the scan ends with them.
+    next: Option<Position>,
+    pages: Vec<PageId>,
+    resident: Vec<bool>,
+    places: Vec<Whereabouts>,
+}
+
+impl ReadAhead {
+    /// What the scan uses its next leaf for.
+    pub(crate) fn page_use(&self) -> PageUse {
+        if self.visited < ALONE { PageUse::Working } else { PageUse::Once }
+    }
+
+    /// Notes that the scan has come past a leaf, and continues at `from`, up to `to`.
+    pub(crate) fn step(&mut self, tree: &Tree, from: &Position, to: Option<&[u8]>, direction: Direction) {
+        self.visited += 1;
+        let overtaken = self.ahead == 0;
+        self.ahead = self.ahead.saturating_sub(1);
+        if self.visited < ALONE || self.ahead > self.window / 2 {
+            return;
+        }
+        let most = tree.pool().read_ahead_pages();
+        let share = self.visited / SHARE;
+        let doubled = if to.is_some() { (2 * self.window).max(FIRST) } else { 0 };
+        self.window = share.max(doubled).min(most);
+        let wanted = self.window.saturating_sub(self.ahead);
+        let begin = if overtaken { Some(from) } else { self.next.as_ref() };
+        let Some(begin) = begin.filter(|_| wanted > 0) else { return };
+        self.pages.clear();
+        let Ok(next) = tree.next_leaves(begin, to, direction, wanted, &mut self.pages) else {
+            // The scan meets the error if it comes there.
+            self.next = None;
+            return;
+        };
+        self.next = next;
+        self.ahead += self.pages.len();
+        tree.pool().resident(&self.pages, &mut self.resident);
+        if self.resident.iter().all(|is_resident| *is_resident) {
+            return;
+        }
+        self.sort_by_place(tree);
+        tree.pool().read_ahead(&self.pages, PageUse::Once);
+    }
+
+    /// Puts the pages in the order of their places, so that neighbours are read as one.
+    fn sort_by_place(&mut self, tree: &Tree) {
+        tree.pool().tier().whereabouts(&self.pages, &mut self.places);
+        let place = |found: &Whereabouts| match found {
+            Whereabouts::Store { place } => (1, *place),
+            Whereabouts::Cache | Whereabouts::Unwritten => (0, 0),
+            Whereabouts::Unknown => (2, 0),
+        };
+        let mut placed: Vec<_> = self.places.iter().map(place).zip(self.pages.iter().copied()).collect();
+        placed.sort_by_key(|(place, _)| *place);
+        self.pages.clear();
+        self.pages.extend(placed.into_iter().map(|(_, page)| page));
+    }
+}

@@ -1,0 +1,72 @@
+//! Rows that were read by their keys with one call.
+
+/// Rows by the numbers of the keys that they were asked for with. Keeps its memory between calls.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    bytes: Vec<u8>,
+    found: Vec<Option<Found>>,
+}
+
+/// Where a row lies in the bytes.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    start: usize,
+    end: usize,
+    /// The bytes are a reference to a large value.
+    is_large: bool,
+}
+
+/// Memory reserved at the first row, at most.
+const RESERVED_MAX: usize = 64 << 10;
+
+impl Rows {
+    #[must_use]
+    pub fn new() -> Rows {
+        Rows::default()
+    }
+    /// How many keys were asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+    /// Whether no key was asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+    /// The row of the key with this number; `None` if there is none.
+    #[must_use]
+    pub fn get(&self, number: usize) -> Option<&[u8]> {
+        self.found.get(number).copied().flatten().map(|found| &self.bytes[found.start..found.end])
+    }
+    /// The rows, in the order of the keys that were given.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Option<&[u8]>> {
+        (0..self.len()).map(|number| self.get(number))
+    }
+
+    /// Forgets all rows, for `count` keys.
+    pub(crate) fn begin(&mut self, count: usize) {
+        self.bytes.clear();
+        self.found.clear();
+        self.found.resize(count, None);
+    }
+
+    /// Sets the row of a key: its bytes, and whether they are a reference to a large value.
+    pub(crate) fn set(&mut self, number: usize, row: Option<(&[u8], bool)>) {
+        self.found[number] = row.map(|(row, is_large)| {
+            if self.bytes.is_empty() {
+                // The others are as long, as a rule: growing step by step would copy them
+                // repeatedly.
+                self.bytes.reserve((row.len() * self.found.len()).min(RESERVED_MAX));
+            }
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(row);
+            Found { start, end: self.bytes.len(), is_large }
+        });
+    }
+
+    /// Whether the bytes of the row are a reference to a large value.
+    pub(crate) fn is_large(&self, number: usize) -> bool {
+        self.found[number].is_some_and(|found| found.is_large)
+    }
+}
