@@ -9,6 +9,7 @@ use crate::error::TreeError;
 use crate::tree::Tree;
 use firndb_base::PageId;
 use firndb_base::rng::Rng;
+use firndb_buffer::PageUse;
 
 /// What some of a tree's leaves hold, and so, about, all of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +69,8 @@ impl Tree {
             let mut is_leaf = false;
             let mut next = None;
             for page in level {
-                let guard = pool.shared(page)?;
+                let page_use = if expected == Some(0) { PageUse::Once } else { PageUse::Working };
+                let guard = pool.shared_for(page, page_use)?;
                 let node = self.node(page, &guard, expected)?;
                 let damaged = |error| TreeError::damaged(page, error);
                 is_leaf = node.is_leaf();

@@ -2,6 +2,8 @@
 
 use crate::common::*;
 use firndb_base::rng::Rng;
+use firndb_btree::{Direction, Position, Tree, Visit};
+use firndb_buffer::PageUse;
 
 #[test]
 fn as_one_by_one() {
@@ -43,4 +45,41 @@ fn with_one_latch_a_leaf() {
     tree.visit_many(&keys, |_, value| seen += usize::from(value == Some(&[1; 20]))).unwrap();
     assert_eq!(seen, 1000);
     assert_eq!(hits() - before, report.leaf_pages * u64::from(report.height), "a descent for each leaf");
+}
+
+/// Calls that pass every leaf of a tree four times as large as the pool.
+#[test]
+fn what_passes_every_leaf_once_leaves_the_working_set_in_memory() {
+    let tree = tree_of(512, 120);
+    let keys: Vec<_> = (0..6000u32).map(u32::to_be_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(<[u8; 4]>::as_slice).collect();
+    keys.iter().for_each(|key| put(&tree, key, &[1; 20]));
+    // Written by now, so that no frame is lost to what waits for a cleaner.
+    tree.pool().write_older_than(tree.pool().log().end()).unwrap();
+    let (leaves, working) = (tree.check().unwrap().leaf_pages, &keys[2000..2400]);
+    assert!(leaves > 4 * 100, "{leaves} leaves");
+    let misses = || tree.pool().statistics().misses;
+    type Pass = fn(&Tree);
+    let passes: [(&str, Pass); 3] = [
+        ("a scan", |tree| {
+            let mut next = Some(Position::Start);
+            while let Some(from) = next {
+                let visit = |_: &[u8], _: &[u8]| Visit::Continue;
+                next = tree.visit_leaf_for(&from, Direction::Forward, PageUse::Once, visit).unwrap();
+            }
+        }),
+        ("a check", |tree| drop(tree.check().unwrap().into_result().unwrap())),
+        ("a sample", |tree| {
+            assert!(tree.sample_leaves(5000, &mut Rng::new(1), |_| true).unwrap().is_whole);
+        }),
+    ];
+    for (name, pass) in passes {
+        (0..3).for_each(|_| tree.visit_many(working, |_, _| ()).unwrap());
+        let before = misses();
+        pass(&tree);
+        assert!(misses() - before > leaves / 2, "{name}: most leaves are not in memory");
+        let before = misses();
+        tree.visit_many(working, |_, value| assert_eq!(value, Some(&[1; 20][..]))).unwrap();
+        assert_eq!(misses() - before, 0, "{name} pushed nothing out");
+    }
 }
