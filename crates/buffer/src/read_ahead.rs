@@ -58,6 +58,13 @@ impl BufferPool {
         (2 * self.read_ahead.window()).min(self.scan_frames.most() / 2).max(1)
     }
 
+    /// The same pool over devices that have `reads` page reads in flight at their best.
+    #[must_use]
+    pub fn with_read_depth(mut self, reads: usize) -> BufferPool {
+        self.read_ahead.set_depth(reads);
+        self
+    }
+
     /// The same pool, which drops all hints: each page is read when a thread fixes it.
     #[must_use]
     pub fn without_read_ahead(mut self) -> BufferPool {

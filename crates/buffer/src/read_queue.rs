@@ -14,8 +14,12 @@ use firndb_base::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Pages of a window: with those of the other reader, what keeps a drive busy.
-const WINDOW_PAGES_MAX: usize = 32;
+/// Pages of a window, if the device is not known to want more: with those of the other reader, what
+/// keeps a drive busy. Not fewer for a device that does less at once: adjacent pages are one
+/// request.
+const WINDOW_PAGES: usize = 32;
+/// Most pages of a window: what a batch can have in flight on a file.
+const WINDOW_PAGES_MAX: usize = 64;
 
 /// How many frames may be filled at once for one purpose.
 pub(crate) struct Share {
@@ -52,6 +56,8 @@ impl Drop for Portion<'_> {
 pub(crate) struct ReadAhead {
     /// Every hint is dropped, for as long as the pool lives.
     off: bool,
+    /// Most pages of a window.
+    window_pages: usize,
     /// Whether readers run; without them nothing is queued.
     open: AtomicBool,
     queue: Mutex<VecDeque<(PageId, PageUse)>>,
@@ -67,6 +73,7 @@ impl ReadAhead {
     pub(crate) fn new(frames: u32) -> ReadAhead {
         ReadAhead {
             off: false,
+            window_pages: WINDOW_PAGES,
             open: AtomicBool::new(false),
             queue: ranks::AHEAD.mutex(VecDeque::new()),
             called: Condvar::new(),
@@ -92,7 +99,14 @@ impl ReadAhead {
 
     /// Two windows are no more than the readers' share.
     pub(crate) fn window(&self) -> usize {
-        (self.for_readers.most / 2).clamp(1, WINDOW_PAGES_MAX)
+        (self.for_readers.most / 2).clamp(1, self.window_pages)
+    }
+
+    /// The device has `reads` page reads in flight at its best: each reader's window has as many,
+    /// so that the device stays busy while a reader takes its pages over. Before readers run.
+    pub(crate) fn set_depth(&mut self, reads: usize) {
+        assert!(!self.is_open(), "windows keep their size while readers run");
+        self.window_pages = reads.clamp(WINDOW_PAGES, WINDOW_PAGES_MAX);
     }
 
     pub(crate) fn take_window(&self) -> Vec<(PageId, PageUse)> {
@@ -162,5 +176,27 @@ impl ReadAhead {
         self.open.store(false, Release);
         queue.clear();
         self.called.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_as_deep_as_the_device_and_the_pool_allow() {
+        for (frames, reads, window) in [
+            (4096, None, 32),
+            (4096, Some(1), 32),
+            (4096, Some(48), 48),
+            (4096, Some(500), 64),
+            (256, Some(64), 16),
+        ] {
+            let mut ahead = ReadAhead::new(frames);
+            if let Some(reads) = reads {
+                ahead.set_depth(reads);
+            }
+            assert_eq!(ahead.window(), window, "{frames} frames, {reads:?} reads");
+        }
     }
 }

@@ -103,7 +103,10 @@ pub(crate) fn pool(
     } else {
         BufferPool::new(tier, log.clone(), pool_options)
     };
-    let pool = pool?;
+    let pool = match options.read_depth() {
+        Some((reads, _)) => pool?.with_read_depth(reads),
+        None => pool?,
+    };
     Ok(Arc::new(if options.tuning.read_ahead { pool } else { pool.without_read_ahead() }))
 }
 

@@ -271,6 +271,19 @@ impl Options {
         self.profiles.archive.as_ref().map(|source| &*source.profile)
     }
 
+    /// Page reads worth having in flight at the store, and why: as measured, or the channels of the
+    /// profile's model. `None` without a profile, or for disks: they sort whatever waits.
+    pub(crate) fn read_depth(&self) -> Option<(usize, &str)> {
+        let model = &self.profiles.store.as_ref()?.profile.model;
+        let chosen =
+            Options::choices(self.profiles.store.as_ref()).and_then(|choices| choices.read_batch.as_ref());
+        match chosen {
+            Some(chosen) => Some((chosen.value as usize, &chosen.reason)),
+            None if model.mechanics.is_some() => None,
+            None => Some((model.channels as usize, "the channels of its model")),
+        }
+    }
+
     fn choices(source: Option<&Source>) -> Option<&Choices> {
         source.and_then(|source| source.profile.choices.as_ref())
     }
@@ -336,8 +349,8 @@ impl Options {
                 &batch.reason,
             ));
         }
-        if let Some(batch) = Options::choices(store).and_then(|choices| choices.read_batch.as_ref()) {
-            all.push(setting("store reads at once", batch.value, &origin(store), &batch.reason));
+        if let Some((depth, reason)) = self.read_depth() {
+            all.push(setting("store reads at once", depth, &origin(store), reason));
         }
         let kept = self.kept().named().into_iter();
         all.extend(kept.map(|(name, value)| setting(name, value, &SettingOrigin::Kept, "")));
@@ -370,13 +383,34 @@ mod tests {
     use super::*;
     use firndb_profile::Choice;
 
+    const TEXT: &str = "version = 1\nname = \"a\"\ntitle = \"a\"\norigin = \"measured\"\nsource = \"a\"\n\
+         capacity_bytes = 4096\nlogical_block = 512\n[model]\nread_sequential = [[512, 1.0]]\n\
+         read_random = [[512, 1.0]]\nwrite_sequential = [[512, 1.0]]\nwrite_random = [[512, 1.0]]\n";
+
+    #[test]
+    fn reads_at_once_are_measured_or_the_channels_of_the_model() {
+        let depth = |change: fn(&mut DeviceProfile)| {
+            let mut profile = DeviceProfile::from_toml(TEXT).unwrap();
+            profile.model.channels = 29;
+            change(&mut profile);
+            let mut options = Options::new();
+            options.profiles.store =
+                Some(Source { profile: Arc::new(profile), origin: SettingOrigin::Measured });
+            options.read_depth().map(|(reads, _)| reads)
+        };
+        assert_eq!(Options::new().read_depth(), None);
+        assert_eq!(depth(|_| {}), Some(29));
+        let chosen = |profile: &mut DeviceProfile| {
+            let batch = Some(Choice::new(48, ""));
+            profile.choices = Some(Choices { read_batch: batch, ..Choices::default() });
+        };
+        assert_eq!(depth(chosen), Some(48));
+    }
+
     #[test]
     fn a_new_caches_groups_are_given_or_the_flashs_or_a_default() {
-        let text = "version = 1\nname = \"a\"\ntitle = \"a\"\norigin = \"measured\"\nsource = \"a\"\n\
-                    capacity_bytes = 4096\nlogical_block = 512\n[model]\nread_sequential = [[512, 1.0]]\n\
-                    read_random = [[512, 1.0]]\nwrite_sequential = [[512, 1.0]]\nwrite_random = [[512, 1.0]]\n";
         let profiled = |bytes: u64| {
-            let mut profile = DeviceProfile::from_toml(text).unwrap();
+            let mut profile = DeviceProfile::from_toml(TEXT).unwrap();
             let batch = Some(Choice::new(bytes, ""));
             profile.choices = Some(Choices { cache_batch_bytes: batch, ..Choices::default() });
             let mut options = Options::new().cache(|cache| cache.bytes(64 << 20));
