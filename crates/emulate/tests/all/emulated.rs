@@ -79,9 +79,18 @@ fn virtual_time_is_exact() {
 
 #[test]
 fn a_batch_ends_with_its_latest_transfer() {
-    let outcome = sim::run(SimOptions::seeded(3), || {
+    for (reads, rounds) in [(1, 1), (2, 1), (3, 2), (4, 2), (64, 32)] {
+        let (time, requests) = batch_of(reads);
+        assert_eq!(time, 2 * rounds * MS, "{reads} reads on two channels");
+        assert_eq!(requests, reads as u64);
+    }
+}
+
+/// The time of one batch of `reads` page reads, and the requests counted.
+fn batch_of(reads: usize) -> (Duration, u64) {
+    let outcome = sim::run(SimOptions::seeded(3), move || {
         let device = device(&slow());
-        let mut buffers = [[0u8; 4096]; 3];
+        let mut buffers = vec![[0u8; 4096]; reads];
         let mut batch: Vec<Io<'_>> = buffers
             .iter_mut()
             .enumerate()
@@ -89,10 +98,9 @@ fn a_batch_ends_with_its_latest_transfer() {
             .collect();
         let time = timed(|| device.submit(&mut batch));
         assert!(batch.iter().all(|io| io.outcome.is_ok()));
-        assert_eq!(device.statistics().reads.requests, 3);
-        time
+        (time, device.statistics().reads.requests)
     });
-    assert_eq!(outcome.unwrap().value, 4 * MS, "three reads on two channels");
+    outcome.unwrap().value
 }
 
 #[test]
