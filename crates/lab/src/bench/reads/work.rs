@@ -152,15 +152,13 @@ pub fn latency_us(db: &Database, rows: Rows, seed: u64, length: Length<'_>) -> R
 /// Reads `each` rows at random at a time, by one client.
 pub fn many(db: &Database, rows: Rows, each: usize, seed: u64, length: Length<'_>) -> Result<Done, Failure> {
     let table = Rows::table(db)?;
-    let (mut rng, mut row) = (Rng::new(seed), Vec::new());
+    let (mut rng, mut found) = (Rng::new(seed), firndb::Rows::new());
     let mut keys = vec![[0; 8]; each];
     counting(db, || {
         repeat(length, || {
             keys.iter_mut().for_each(|to| *to = key(rng.below(rows.rows)));
-            let mut tx = db.snapshot();
-            for key in &keys {
-                assert!(tx.get_into(&table, key, &mut row)?, "every row is there");
-            }
+            db.snapshot().get_many_into(&table, &keys, &mut found)?;
+            assert!(found.iter().all(|row| row.is_some()), "every row is there");
             Ok(each as u64)
         })
     })
