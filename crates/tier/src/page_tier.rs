@@ -158,6 +158,10 @@ pub struct TierStatistics {
     pub write_runs: u64,
     /// Pages of metadata written.
     pub metadata_pages_written: u64,
+    /// Syncs of the device.
+    pub syncs: u64,
+    /// Batches of writes that another thread's sync made durable.
+    pub syncs_shared: u64,
     /// Pages allocated at present.
     pub pages_allocated: u64,
     /// Page places in the store's file, used and free, without metadata.

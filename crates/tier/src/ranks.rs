@@ -20,6 +20,8 @@ pub(crate) static REDO: Rank = Rank::new(640, "the store's redo");
 pub(crate) static GROWTH: Rank = Rank::new(650, "the store's growth");
 /// Rounds of metadata writes; held during I/O.
 pub(crate) static WRITE_BACK: Rank = Rank::new(660, "the store's write_back");
+/// Syncs of the store's device that threads share; not held during I/O.
+pub(crate) static SYNCS: Rank = Rank::new(665, "the store's syncs");
 /// Append and apply of a map record: taken under page latches, so no device is waited for under it.
 pub(crate) static ORDER: Rank = Rank::new(670, "the store's order").bars_devices();
 /// All that the store has in memory; never held during I/O.

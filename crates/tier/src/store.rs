@@ -23,9 +23,11 @@
 //! 1. `redo`: map records that wait for their pages to be read. Held during I/O, by recovery only.
 //! 2. `growth`: the header and the number of groups. Held during I/O.
 //! 3. `write_back`: rounds of metadata writes, one at a time. Held during I/O.
-//! 4. `order`: append and apply of a map record. Held during `Log::try_append`, never during I/O:
+//! 4. `syncs`: which sync counts for which thread. Held briefly; a thread waits with it for the
+//!    sync of another thread.
+//! 5. `order`: append and apply of a map record. Held during `Log::try_append`, never during I/O:
 //!    structure changes of trees take it under page latches.
-//! 5. `state`: all that is in memory. Held briefly; never during I/O nor while waiting for another
+//! 6. `state`: all that is in memory. Held briefly; never during I/O nor while waiting for another
 //!    lock.
 //!
 //! Tests and simulations check the order (`ranks.rs`).
@@ -62,6 +64,7 @@ mod redo;
 mod space;
 mod state;
 mod suspects;
+mod syncs;
 #[cfg(test)]
 pub(crate) mod tests;
 mod totals;
@@ -95,6 +98,7 @@ use redo::Redo;
 use space::Space;
 use state::{Counters, State};
 use std::collections::BTreeSet;
+use syncs::Syncs;
 use write_back::Rounds;
 
 /// The database that the device's store belongs to, by either slot of its header; `None` if it
@@ -206,6 +210,7 @@ impl Store {
             progress: Condvar::new(),
             staging: ranks::STAGING.mutex(Vec::new()),
             read_staging: Staging::new(&ranks::READ_STAGING),
+            syncs: Syncs::new(),
             counters: Counters::default(),
         };
         // The totals page stays in memory as long as the store.
@@ -402,6 +407,7 @@ impl PageTier for Store {
         metadata.into_iter().chain(pending).min()
     }
     fn statistics(&self) -> TierStatistics {
+        let (syncs, syncs_shared) = self.syncs.counts();
         let mut state = self.state.lock();
         let totals = state.totals();
         let places = (state.space.groups() - totals.unbacked_groups) * self.geometry.places_per_group;
@@ -412,6 +418,8 @@ impl PageTier for Store {
             pages_written: read(&self.counters.pages_written),
             write_runs: read(&self.counters.write_runs),
             metadata_pages_written: read(&self.counters.metadata_pages_written),
+            syncs,
+            syncs_shared,
             pages_allocated: totals.pages,
             places,
             places_free: places - totals.places,

@@ -12,6 +12,7 @@ use super::options::Policy;
 use super::records::Change;
 use super::redo::Redo;
 use super::space::Space;
+use super::syncs::Syncs;
 use super::totals::Totals;
 use super::write_back::Rounds;
 use crate::merged_reads::Staging;
@@ -52,6 +53,8 @@ pub struct Store {
     pub(super) staging: Mutex<Vec<AlignedBuf>>,
     /// Buffers for reads of adjacent places.
     pub(super) read_staging: Staging,
+    /// Of the device: writers of pages and of metadata share them.
+    pub(super) syncs: Syncs,
     pub(super) counters: Counters,
 }
 

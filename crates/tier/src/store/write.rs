@@ -1,7 +1,10 @@
 //! Writing pages: first to free places, then into the map.
 //!
 //! Why a crash at any point loses nothing:
-//! * before the images are durable: nothing names their places; the old versions stay;
+//! * before the images are durable: nothing names their places; the old versions stay. They are
+//!   durable once each write was, if the runs are few, or once a sync has ended that began after
+//!   the last of the batch's writes completed: its own, or one that it shares with other batches
+//!   (`syncs.rs`);
 //! * after that, before the map record is durable: the same, and the log is still kept from the
 //!   pages' recovery LSNs (`Pending::needed_from`), so redo rebuilds the new versions;
 //! * after that: the map names the new places. Only from here on are the old ones reused.
@@ -26,11 +29,11 @@ use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
 use firndb_log::{Kind, Log, LogErrorKind, Record};
 
-/// Up to this number of runs each run is written durably; more are written together and synced
-/// once.
+/// Up to this number of runs each run is written durably: one wait for the device, and beside other
+/// batches. More are written together, and then synced once, which other batches may share.
 const DURABLE_RUNS_MAX: usize = 4;
 /// Most staging buffers kept between calls.
-const STAGING_KEPT: usize = 4;
+const STAGING_KEPT: usize = 8;
 
 /// Computes the checksum under which an image is mapped.
 pub(crate) type Seal = fn(PageId, Lsn, &[u8]) -> u32;

@@ -113,13 +113,16 @@ impl Store {
         Ok(())
     }
 
-    /// Syncs the device. If that fails, the state of earlier writes is unknown, and the store
-    /// writes nothing more.
+    /// Makes durable all that the calling thread has written, by a sync of its own or one that it
+    /// shares. If a sync fails, the state of earlier writes is unknown, and the store writes
+    /// nothing more.
     pub(crate) fn sync_device(&self) -> Result<(), TierError> {
-        self.device.sync().map_err(|error| {
-            let error = TierError::new(TierErrorKind::Failed, error.message);
-            self.poison.set(&error);
-            error
+        self.syncs.join(|| {
+            self.device.sync().map_err(|error| {
+                let error = TierError::new(TierErrorKind::Failed, error.message);
+                self.poison.set(&error);
+                error
+            })
         })
     }
 }

@@ -12,4 +12,5 @@ mod many_reads;
 mod model;
 mod open;
 mod redo;
+mod syncs;
 mod whereabouts;
