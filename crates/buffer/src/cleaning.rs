@@ -1,53 +1,67 @@
-//! Writing dirty pages before a miss has to wait for it: by the background cleaner, and for
-//! checkpoints.
+//! Writing dirty pages before a miss has to wait for it: by cleaners, and for checkpoints.
 
 use crate::error::{BufferError, Fixed};
 use crate::frame::FrameId;
 use crate::pool::BufferPool;
+use crate::to_clean::{Look, Picked};
 use crate::write_back::{Added, Batch};
 use firndb_base::{Lsn, Progress};
 use std::time::Duration;
 
-/// Most frames inspected ahead of the clock's hand: about what misses consume between two steps.
-const WINDOW_FRAMES_MAX: u32 = 4096;
-
 impl BufferPool {
     /// Writes some cold dirty pages to the tier, so that misses find clean frames. A background
-    /// step: to be called again at once after `Worked`, and after [`BufferPool::wait_for_cleaning`]
-    /// after `Idle`.
+    /// step, which several threads may take at once: to be called again at once after `Worked`, and
+    /// after [`BufferPool::wait_for_cleaning`] after `Idle`.
     ///
     /// Keeps about half of the frames that the clock's hand comes to next free, or clean and
     /// unused. The caller holds no latch.
     pub fn clean_step(&self) -> Result<Progress, BufferError> {
         let called = self.cleaner_call.take();
-        let count = self.frames.count();
-        let window = (count / 8).max(self.batch_pages as u32).min(WINDOW_FRAMES_MAX);
-        let ready =
-            self.hand.ahead(count, window).filter(|&id| self.is_ready(id)).count() + self.free_frames();
-        if ready >= (window / 2) as usize {
+        let frames = self.frames.count();
+        // Misses need frames and all that is dirty is in use. Without misses the working set fits,
+        // and writing its pages again and again would be wasted.
+        let used_ones = || {
+            let ahead = self.hand.ahead(frames, self.to_clean.window_frames()).filter(|_| called);
+            let made = ahead.filter(|id| id.0 < self.frames.made());
+            made.filter(|id| self.must_be_offered(*id)).take(self.batch_pages).collect()
+        };
+        let free = self.free_frames();
+        let Some(mut picked) = self.to_clean.pick(&self.hand, frames, free, |id| self.look(id), used_ones)
+        else {
             return Ok(Progress::Idle);
+        };
+        if picked.is_more {
+            self.cleaner_call.wake_another();
         }
-        let mut picked = self.pick(self.hand.ahead(count, count.min(4 * window)), false);
-        if picked.is_empty() && called {
-            // Misses need frames and all that is dirty is in use. Without misses the working set
-            // fits, and writing its pages again and again would be wasted.
-            picked = self.pick(self.hand.ahead(count, window), true);
+        let outcome = self.write_picked(&mut picked);
+        // Damaged pages are tried again when the hand comes round.
+        if outcome.as_ref().is_err_and(|error| !error.concerns_the_page()) {
+            self.to_clean.start_again();
         }
-        if picked.is_empty() {
-            return Ok(Progress::Idle);
-        }
+        outcome.map(|()| Progress::Worked)
+    }
+
+    /// Writes what it can of the frames as one batch, and frees those that misses handed over
+    /// before it returns the staging buffer, which wakes the misses that wait.
+    fn write_picked(&self, picked: &mut Picked<'_>) -> Fixed<()> {
         let mut batch = Batch::new(self);
-        for id in picked {
-            if !batch.is_full() {
-                // A busy one is in use; others will do.
-                let _ = batch.try_add(id);
+        let mut tried = 0;
+        for &id in &picked.frames {
+            if batch.is_full() {
+                break;
+            }
+            tried += 1;
+            // A busy one is in use; others will do.
+            let _ = batch.try_add(id);
+        }
+        picked.put_back(tried);
+        let outcome = batch.write(&mut Vec::new());
+        for &id in &picked.frames[..picked.handed_over] {
+            if !self.frames.get(id).is_referenced() {
+                drop(self.evict(id));
             }
         }
-        if batch.is_empty() {
-            return Ok(Progress::Idle);
-        }
-        batch.write(&mut Vec::new())?;
-        Ok(Progress::Worked)
+        outcome
     }
 
     /// Blocks until a miss found too few clean frames, for at most `time`.
@@ -55,21 +69,19 @@ impl BufferPool {
         self.cleaner_call.wait(time);
     }
 
-    /// Whether the clock would take the frame at once. A hint.
-    fn is_ready(&self, id: FrameId) -> bool {
+    /// What the clock would do with the frame. A hint.
+    fn look(&self, id: FrameId) -> Look {
         if id.0 >= self.frames.made() {
-            return false;
+            return Look::Other;
         }
         let frame = self.frames.get(id);
-        frame.page().is_some() && !frame.is_referenced() && !frame.is_writing() && !self.must_be_offered(id)
-    }
-
-    /// Up to a batch of those frames that must be written. A hint.
-    fn pick(&self, frames: impl Iterator<Item = FrameId>, used_too: bool) -> Vec<FrameId> {
-        let wanted =
-            |id: &FrameId| self.must_be_offered(*id) && (used_too || !self.frames.get(*id).is_referenced());
-        let frames = frames.filter(|id| id.0 < self.frames.made());
-        frames.filter(wanted).take(self.batch_pages).collect()
+        if frame.page().is_none() || frame.is_referenced() || frame.is_writing() {
+            Look::Other
+        } else if self.must_be_offered(id) {
+            Look::Cold
+        } else {
+            Look::Ready
+        }
     }
 
     /// Writes every page that was dirty with a recovery LSN before `lsn`. For checkpoints.
@@ -93,6 +105,7 @@ impl BufferPool {
                 }
             }
             first_error = first_error.or(batch.write(&mut Vec::new()).err());
+            drop(batch);
             for id in busy.drain(..) {
                 first_error = first_error.or(self.write_busy(id, lsn).err());
             }

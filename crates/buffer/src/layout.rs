@@ -6,11 +6,14 @@ use crate::frame::state::Frame;
 use crate::page_table::PageTable;
 use crate::pool::BufferPool;
 use crate::recovery_lsns::RecoveryLsns;
+use crate::to_clean::ToClean;
 
 /// Fewest frames of a pool: a structure change of a tree latches several pages at once.
 pub(crate) const FRAMES_MIN: usize = 16;
 /// Most pages of one write to the tier: a flash block's worth (FaCE, section 3.3).
 const BATCH_PAGES_MAX: usize = 64;
+/// Most staging buffers: of batches that wait for one sync, and of those that gather for the next.
+const STAGING_BUFFERS_MAX: usize = 8;
 
 /// Sizes of a pool's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +28,20 @@ pub(crate) struct Layout {
 
 impl Layout {
     fn of(frames: usize, page_size: usize) -> Layout {
-        let batch_pages = (frames / 16).clamp(1, BATCH_PAGES_MAX);
-        let staging_buffers = if frames < 8192 { 2 } else { 4 };
+        // One buffer is left to checkpoints; with the others, cleaners keep as many batches under
+        // way. Together they are an eighth of the pool at most, a sixteenth if it is large.
+        let (batch_pages, staging_buffers) = match frames {
+            ..64 => (frames / 16, 2),
+            _ => {
+                let batch_pages = (frames / 32).min(BATCH_PAGES_MAX);
+                (batch_pages, (frames / (16 * batch_pages)).clamp(4, STAGING_BUFFERS_MAX))
+            }
+        };
         let frame_bytes = page_size + size_of::<Frame>() + size_of::<FrameId>();
         let memory_bytes = frames * frame_bytes
             + RecoveryLsns::memory_bytes(frames)
             + PageTable::memory_bytes(frames)
+            + ToClean::memory_bytes(frames, batch_pages)
             + batch_pages * staging_buffers * page_size
             + size_of::<BufferPool>();
         Layout { frames: frames as u32, batch_pages, staging_buffers, memory_bytes }

@@ -1,8 +1,8 @@
 //! The buffer pool: pages in DRAM.
 //!
 //! Place in the stack: above `tier`, below `btree`. Pages are fixed in frames that are allocated
-//! once; replacement is a clock; background work ([`BufferPool::clean_step`]) writes cold dirty
-//! pages before misses need their frames. Guards are types: only an announced and logged change
+//! once; replacement is a clock; cleaners ([`Cleaner`]) write cold dirty pages before misses need
+//! their frames, several batches at once. Guards are types: only an announced and logged change
 //! reaches a page's bytes.
 //!
 //! Invariants:
@@ -23,9 +23,9 @@
 //!   pool; so a thread that holds latches may wait for everything but latches.
 //!
 //! Lock order: page latches (the caller's, in the order of its trees) → writing flag → staging →
-//! queue of pages to read → page table shard → free list or scan frames → the locks of tier and
-//! log. `miss_curve` is a leaf. Inside this crate latches are only tried, with one exception: a
-//! checkpoint blocks on a latch while it holds nothing else.
+//! queues of pages to read and to clean → page table shard → free list or scan frames → the locks
+//! of tier and log. `miss_curve` is a leaf. Inside this crate latches are only tried, with one
+//! exception: a checkpoint blocks on a latch while it holds nothing else.
 //!
 //! How it fails: a read error is the caller's and leaves nothing behind; a write error leaves the
 //! page dirty in its frame, so that misses fail with it when no clean frame is left; a panic inside
@@ -38,6 +38,7 @@
 #![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
 mod change_set;
+mod cleaner;
 mod cleaner_call;
 mod cleaning;
 mod clock_hand;
@@ -62,9 +63,11 @@ mod redo_on_read;
 mod replacement;
 mod scan_frames;
 mod staging;
+mod to_clean;
 mod write_back;
 
 pub use change_set::{ByteRanges, Changed};
+pub use cleaner::Cleaner;
 pub use error::{BufferError, BufferErrorKind, Fixed};
 pub use fix::InMemory;
 pub use guard::{ExclusiveGuard, IntentGuard, OptimisticRef, PagePin, SharedGuard};

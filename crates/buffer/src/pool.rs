@@ -14,9 +14,10 @@ use crate::read_queue::ReadAhead;
 use crate::recovery_lsns::RecoveryLsns;
 use crate::scan_frames::ScanFrames;
 use crate::staging::Staging;
+use crate::to_clean::ToClean;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use firndb_log::Log;
@@ -62,6 +63,10 @@ pub struct BufferStatistics {
     /// For each page read from the tier, the pages being read just then, itself included; all
     /// added up.
     pub reads_at_once_sum: u64,
+    /// Most batches that were under way at once.
+    pub batches_under_way_max: u64,
+    /// Frames that cleaners looked at to find pages to write.
+    pub cleaner_looks: u64,
     /// Bytes of DRAM in use.
     pub memory_bytes: u64,
 }
@@ -86,7 +91,10 @@ pub struct BufferPool {
     pub(crate) scan_frames: ScanFrames,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) staging: Staging,
+    pub(crate) to_clean: ToClean,
     pub(crate) cleaner_call: CleanerCall,
+    /// Cleaners that can write: running, and the last batch did not fail.
+    pub(crate) able_cleaners: AtomicU32,
     pub(crate) pending: Pending,
     pub(crate) counters: Counters,
     pub(crate) followed_pages: FollowedPages,
@@ -144,7 +152,9 @@ impl BufferPool {
             scan_frames: ScanFrames::new(layout.frames),
             read_ahead: ReadAhead::new(layout.frames),
             staging: Staging::new(layout.staging_buffers, layout.batch_pages * page_size),
+            to_clean: ToClean::new(layout.frames, layout.batch_pages),
             cleaner_call: CleanerCall::default(),
+            able_cleaners: AtomicU32::new(0),
             pending: Pending::default(),
             counters: Counters::default(),
             followed_pages: FollowedPages::default(),
@@ -211,6 +221,8 @@ impl BufferPool {
             pages_ahead_wasted: self.counters.ahead_wasted.get(),
             reads_at_once_max: self.counters.reading_max.get(),
             reads_at_once_sum: self.counters.depths.get(),
+            batches_under_way_max: self.staging.deepest(),
+            cleaner_looks: self.to_clean.looks.load(Relaxed),
             memory_bytes: self.memory_bytes as u64,
         }
     }

@@ -10,6 +10,8 @@ pub(crate) static STAGING: Rank = Rank::new(499, "a staging buffer");
 pub(crate) static IDLE: Rank = Rank::new(500, "the idle staging buffers");
 /// The queue only; callers may hold latches.
 pub(crate) static AHEAD: Rank = Rank::new(505, "the pages to read ahead").bars_devices();
+/// Which frames the cleaners write next.
+pub(crate) static TO_CLEAN: Rank = Rank::new(506, "what the cleaners write next").bars_devices();
 /// Which frame holds a page.
 pub(crate) static TABLE: Rank = Rank::new(510, "a shard of the page table").bars_devices();
 /// A list only: of free frames, or of those of scans.

@@ -6,9 +6,10 @@
 //! frames of earlier such pages (`scan_frames.rs`), and are not offered to the flash cache.
 //!
 //! Cold dirty frames that the hand passes are collected; if a batch of them comes together before a
-//! clean frame, the background cleaner has fallen behind and the thread that misses writes the
-//! batch itself and frees it all, the group replacement of the FaCE paper (section 3.3) seen from
-//! DRAM.
+//! clean frame, the cleaners have fallen behind: they get the batch, to write it and free it all,
+//! the group replacement of the FaCE paper (section 3.3) seen from DRAM. The thread that misses
+//! waits for the end of a batch, and lets the hand stand while the cleaners have more than a batch
+//! to do. It writes the batch itself where no cleaner is able to.
 //!
 //! A page that cannot be written because of damage (a part of the page map that names its place
 //! cannot be read) stays in its frame, and the search for a victim goes on. Only if there is none
@@ -16,7 +17,7 @@
 //!
 //! No deadlock: the caller may hold latches, so frames are only *tried* here, and what is waited
 //! for (a batch being written) ends without any latch. No hang: attempts are bounded and end in an
-//! error that says why.
+//! error that says why; and a cleaner that begins no batch is not waited for long.
 
 use crate::change_set::ChangeSet;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
@@ -39,6 +40,11 @@ const IDLE_YIELDS: u32 = 32;
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 /// Attempts in all: other threads may take the frames that this thread frees, but not for ever.
 const ATTEMPTS_MAX: u32 = 10_000;
+/// Batches whose end one claim waits for before it stops relying on cleaners: other threads took
+/// the frames that these freed, or there were none.
+const CLEANER_WAITS_MAX: u32 = 256;
+/// How long a cleaner that was called may take to begin a batch.
+const CLEANER_START_MAX: Duration = Duration::from_millis(50);
 /// Free frames tried before the clock: one that a thread still waits for cannot be taken yet.
 const FREE_TRIES_MAX: usize = 4;
 /// Frames of scans tried before the others: those whose page is still to be used are passed over.
@@ -193,9 +199,18 @@ impl BufferPool {
         let mut cold = Vec::new();
         let mut stuck = Stuck::default();
         let mut idle_attempts = 0;
+        let mut waits_left = CLEANER_WAITS_MAX;
         for _ in 0..ATTEMPTS_MAX {
-            if let Some(claimed) = self.try_claim(page_use, &mut cold, &stuck.frames) {
+            // Before the search, so that no end is missed: it may free a frame at once.
+            let ended = self.staging.ended();
+            let relies = waits_left > 0 && self.has_able_cleaner();
+            if let Some(claimed) = self.try_claim(page_use, relies, &mut cold, &stuck.frames) {
                 return Ok(claimed);
+            }
+            if relies && (!cold.is_empty() || self.to_clean.is_backlogged()) {
+                let has_ended = self.staging.wait_for_end(ended, CLEANER_START_MAX);
+                waits_left = if has_ended { waits_left - 1 } else { 0 };
+                continue;
             }
             if cold.is_empty() || !self.write_and_free(&cold, &mut stuck)? {
                 if idle_attempts == IDLE_ATTEMPTS_MAX {
@@ -214,13 +229,16 @@ impl BufferPool {
 
     /// A frame for a page that comes in, if one is free or clean and unused: waits for nothing.
     pub(crate) fn claim_at_hand(&self, page_use: PageUse) -> Option<Claimed<'_>> {
-        self.try_claim(page_use, &mut Vec::new(), &BTreeSet::new())
+        self.try_claim(page_use, self.has_able_cleaner(), &mut Vec::new(), &BTreeSet::new())
     }
 
-    /// One attempt of [`BufferPool::claim`]; `cold` gets the frames that must be written first.
+    /// One attempt of [`BufferPool::claim`]; `cold` gets the frames that must be written first. If
+    /// the thread relies on cleaners, it hands these over, and lets the hand stand while they have
+    /// enough.
     fn try_claim(
         &self,
         page_use: PageUse,
+        relies: bool,
         cold: &mut Vec<FrameId>,
         stuck: &BTreeSet<FrameId>,
     ) -> Option<Claimed<'_>> {
@@ -230,11 +248,15 @@ impl BufferPool {
             PageUse::Once => self.claim_spent(),
             PageUse::Working => None,
         };
-        let claimed = claimed
-            .or_else(|| self.claim_free())
-            .or_else(|| self.sweep(turns, self.batch_pages, cold, stuck));
+        let mut claimed = claimed.or_else(|| self.claim_free());
+        if claimed.is_none() && !(relies && self.to_clean.is_backlogged()) {
+            claimed = self.sweep(turns, self.batch_pages, cold, stuck);
+        }
+        if claimed.is_none() && relies && !cold.is_empty() {
+            self.to_clean.hand_over(cold);
+        }
         if claimed.is_none() || !cold.is_empty() {
-            // Dirty frames have come under the hand: the cleaner is behind.
+            // Dirty frames have come under the hand: the cleaners are behind.
             self.cleaner_call.raise();
         }
         claimed
@@ -333,7 +355,7 @@ impl BufferPool {
     }
 
     /// Evicts a page that the tier has, if no thread uses it.
-    fn evict(&self, id: FrameId) -> Option<Claimed<'_>> {
+    pub(crate) fn evict(&self, id: FrameId) -> Option<Claimed<'_>> {
         let hold = self.frames.try_exclusive(id)?;
         let frame = hold.frame();
         let page = frame.page()?;
@@ -387,6 +409,8 @@ impl BufferPool {
                 freed |= self.evict(*id).is_some();
             }
         }
+        // Wakes the threads that wait for the end of a batch: the frames are free by now.
+        drop(batch);
         match outcome {
             Err(error) if error.concerns_the_page() => {
                 stuck.frames.extend(tried.into_iter().filter(|id| !written.contains(id)));

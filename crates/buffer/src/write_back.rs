@@ -92,9 +92,6 @@ impl<'a> Batch<'a> {
     pub(crate) fn is_full(&self) -> bool {
         self.images.len() == self.pages_max
     }
-    pub(crate) fn is_empty(&self) -> bool {
-        self.images.is_empty()
-    }
 
     /// Copies a frame's page if it must be written and can be latched at once.
     pub(crate) fn try_add(&mut self, id: FrameId) -> Added {
@@ -152,10 +149,10 @@ impl<'a> Batch<'a> {
         Added::Copied
     }
 
-    /// Writes the batch; `written` gets the frames that the tier has been offered. The first error
-    /// of a page is returned after all pages were tried, and names it: a thread that needs a frame
-    /// for another page may get this error.
-    pub(crate) fn write(mut self, written: &mut Vec<FrameId>) -> Fixed<()> {
+    /// Writes the batch, which is empty then, and keeps its staging buffer; `written` gets the
+    /// frames that the tier has been offered. The first error of a page is returned after all pages
+    /// were tried, and names it: a thread that needs a frame for another page may get this error.
+    pub(crate) fn write(&mut self, written: &mut Vec<FrameId>) -> Fixed<()> {
         if self.images.is_empty() {
             return Ok(());
         }

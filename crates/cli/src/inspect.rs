@@ -4,7 +4,7 @@ use crate::args::{Check, Dump, Stat};
 use crate::{backup, caches};
 use firndb::{
     BufferStatistics, CacheStatistics, CheckPhase, CheckpointLimit, Database, DumpWhat, Hiding,
-    HidingStatistics, ReadRateOrigin, RestartEstimate, RowCount, Statistics,
+    HidingStatistics, ReadRateOrigin, RestartEstimate, RowCount, Statistics, TierStatistics,
 };
 use firndb_console::report::recovery_parts_json;
 use firndb_console::{Failure, output, progress, say, size, table};
@@ -122,7 +122,7 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
     if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
         print_cache(cache, kind, statistics.cache_device.as_ref());
     }
-    print_buffer(&statistics.buffer);
+    print_buffer(&statistics.buffer, &statistics.store);
     print_log(statistics);
     if let Some(archive) = archive {
         say!("  {archive}");
@@ -139,10 +139,11 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
     print_rows(rows);
 }
 
-fn print_buffer(buffer: &BufferStatistics) {
+fn print_buffer(buffer: &BufferStatistics, store: &TierStatistics) {
     say!(
         "  buffer: {} of {} frames in use; since opening {} hits, {} misses, {:.1} pages being read at once on average, \
-         {} at most; {} read ahead, {} of them used, {} wasted",
+         {} at most; {} read ahead, {} of them used, {} wasted; {} pages written in {} batches, {} of these by threads \
+         that missed, at most {} under way; {} syncs, shared {} times",
         buffer.resident,
         buffer.frames,
         buffer.hits,
@@ -151,7 +152,13 @@ fn print_buffer(buffer: &BufferStatistics) {
         buffer.reads_at_once_max,
         buffer.pages_ahead,
         buffer.pages_ahead_used,
-        buffer.pages_ahead_wasted
+        buffer.pages_ahead_wasted,
+        buffer.pages_written,
+        buffer.batches_written,
+        buffer.batches_written_by_misses,
+        buffer.batches_under_way_max,
+        store.syncs,
+        store.syncs_shared
     );
 }
 
@@ -161,6 +168,9 @@ fn buffer_json(buffer: &BufferStatistics) -> Value {
         "misses": buffer.misses, "evictions": buffer.evictions, "reads_at_once_mean": buffer.reads_at_once_mean(),
         "reads_at_once_max": buffer.reads_at_once_max, "pages_ahead": buffer.pages_ahead,
         "pages_ahead_used": buffer.pages_ahead_used, "pages_ahead_wasted": buffer.pages_ahead_wasted,
+        "pages_written": buffer.pages_written, "batches_written": buffer.batches_written,
+        "batches_written_by_misses": buffer.batches_written_by_misses,
+        "batches_under_way_max": buffer.batches_under_way_max, "cleaner_looks": buffer.cleaner_looks,
     })
 }
 
@@ -354,7 +364,8 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
         })).collect::<Vec<_>>(),
         "store": {"pages_allocated": statistics.store.pages_allocated, "places": statistics.store.places,
                   "places_free": statistics.store.places_free, "bytes": statistics.store_device.1,
-                  "pages_read": statistics.store.pages_read, "read_requests": statistics.store.read_requests},
+                  "pages_read": statistics.store.pages_read, "read_requests": statistics.store.read_requests,
+                  "syncs": statistics.store.syncs, "syncs_shared": statistics.store.syncs_shared},
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,
                 "checkpoint_lsn": statistics.checkpoint.0.0, "redo_start_lsn": statistics.checkpoint.1.0,

@@ -2,6 +2,7 @@
 //! to break it.
 
 mod common;
+mod eviction_is_a_pipeline;
 mod failures_lose_nothing;
 mod many_threads_see_every_change;
 mod pages_are_read_ahead;

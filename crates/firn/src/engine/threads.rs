@@ -12,8 +12,10 @@ use firndb_base::{Progress, clock};
 use firndb_txn::{TxnError, TxnErrorKind};
 use std::time::Duration;
 
-/// How long the cleaner sleeps when no thread waits for a frame.
+/// How long a cleaner sleeps when no thread waits for a frame.
 const CLEANER_NAP: Duration = Duration::from_millis(100);
+/// How long the other cleaners do, which it wakes if there is more to write than it can.
+const OTHER_CLEANERS_NAP: Duration = Duration::from_secs(10);
 /// How often maintenance looks for work.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
 /// How long it rests after a step of a sweep at least, and `MAINTENANCE_NAP` at most: so at most
@@ -57,6 +59,8 @@ impl Threads {
             ("firn-checkpoint", Shared::checkpoint),
             ("firn-maintain", Shared::maintain),
         ];
+        let others = 1..engine.pool.cleaners_max();
+        bodies.extend(others.map(|_| ("firn-cleaners", Shared::clean_beside as fn(&Shared))));
         if engine.pool.begin_read_ahead() {
             // Two, so that the device has the pages of one while the other hands its own out.
             bodies.extend([
@@ -94,6 +98,7 @@ impl Threads {
         self.shared.engine.checkpointer.stop();
         self.shared.engine.log.stop_waiting_for_log();
         self.shared.engine.pool.end_read_ahead();
+        self.shared.engine.pool.end_cleaning();
         if let Some(archive) = &self.shared.engine.archive {
             archive.stop_waiting();
         }
@@ -127,10 +132,17 @@ impl Shared {
     }
 
     fn clean(&self) {
+        self.clean_and_nap(CLEANER_NAP);
+    }
+    fn clean_beside(&self) {
+        self.clean_and_nap(OTHER_CLEANERS_NAP);
+    }
+    fn clean_and_nap(&self, nap: Duration) {
+        let mut cleaner = self.engine.pool.cleaner();
         while !self.is_stopping() {
-            match self.engine.pool.clean_step() {
+            match cleaner.step() {
                 Ok(Progress::Worked) => {}
-                Ok(Progress::Idle) => self.engine.pool.wait_for_cleaning(CLEANER_NAP),
+                Ok(Progress::Idle) => cleaner.wait(nap),
                 Err(error) => {
                     self.engine.background_failed("writing pages", &error.into());
                     self.nap(FAILURE_NAP);

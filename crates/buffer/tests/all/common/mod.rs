@@ -63,7 +63,7 @@ impl ProbeTier {
         assert!(!self.panics.load(SeqCst), "on purpose");
         let delay = self.delay_us.load(SeqCst);
         if delay > 0 {
-            std::thread::sleep(Duration::from_micros(delay));
+            firndb_base::clock::sleep(Duration::from_micros(delay));
         }
     }
     /// A page read past the pool.
