@@ -3,8 +3,8 @@
 //! Invariants: `len` is what was durably reached and never more than the file has; a transfer never
 //! changes the file's length; a failed sync is final (see `transfer`).
 //!
-//! Locks: `resizing` is held over changes of length, one at a time; nothing else is locked under
-//! it. Transfers take no lock.
+//! Locks: `resizing` is held over changes of length, one at a time; only a sync is locked under it
+//! (see `transfer`). Other transfers take no lock.
 
 mod directory;
 mod errno;

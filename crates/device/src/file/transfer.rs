@@ -4,13 +4,17 @@
 //! aligned; what remains after a short transfer starts at a block again; after a failed sync no
 //! sync and no durable write succeeds any more, since the kernel forgets what it could not write
 //! and would report success.
+//!
+//! That holds for calls side by side, too. The kernel reports a failed write-back to one of them,
+//! whose data it need not be, so where writes go through the page cache one thread syncs at a time,
+//! and durable writes are synced as well. A direct write has its own outcome.
 
 use super::errno::{At, io_error};
 use super::opening::Geometry;
 use crate::aligned::AlignedBuf;
 use crate::error::{DeviceError, DeviceErrorKind};
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
-use firndb_base::sync::before_device;
+use firndb_base::sync::{Mutex, before_device};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use std::io::IoSlice;
@@ -24,8 +28,10 @@ pub(super) struct Transfers {
     fd: OwnedFd,
     name: String,
     geometry: Geometry,
-    /// Whether the kernel knows RWF_DSYNC for this file; turned off at the first refusal.
+    /// Whether single writes are made durable by RWF_DSYNC: direct ones, until the kernel refuses.
     dsync: AtomicBool,
+    /// Held over each sync if writes go through the page cache.
+    syncing: Mutex<()>,
     /// Set by the first failed sync or durable write, for ever.
     broken: AtomicBool,
 }
@@ -40,7 +46,8 @@ impl Drop for Transfers {
 
 impl Transfers {
     pub(super) fn new(fd: OwnedFd, name: String, geometry: Geometry) -> Transfers {
-        Transfers { fd, name, geometry, dsync: AtomicBool::new(true), broken: AtomicBool::new(false) }
+        let (dsync, broken) = (AtomicBool::new(geometry.direct), AtomicBool::new(false));
+        Transfers { fd, name, geometry, dsync, syncing: Mutex::new(()), broken }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -127,14 +134,20 @@ impl Transfers {
     /// Makes what was written durable, with the length as far as it is needed to read it back.
     pub(super) fn sync(&self) -> Result<(), DeviceError> {
         before_device();
-        self.check_unbroken()?;
-        retry_on_intr(|| rustix::fs::fdatasync(&self.fd)).map_err(|errno| self.sync_failed(errno))
+        self.synced(|| rustix::fs::fdatasync(&self.fd))
     }
 
     /// As [`Transfers::sync`], with everything the file system knows of the file.
     pub(super) fn sync_all(&self) -> Result<(), DeviceError> {
+        self.synced(|| rustix::fs::fsync(&self.fd))
+    }
+
+    fn synced(&self, sync: impl FnMut() -> rustix::io::Result<()>) -> Result<(), DeviceError> {
+        let _one_at_a_time = (!self.geometry.direct).then(|| self.syncing.lock());
         self.check_unbroken()?;
-        retry_on_intr(|| rustix::fs::fsync(&self.fd)).map_err(|errno| self.sync_failed(errno))
+        retry_on_intr(sync).map_err(|errno| self.sync_failed(errno))?;
+        // Of direct writes another sync may have failed meanwhile.
+        self.check_unbroken()
     }
 
     fn sync_failed(&self, errno: Errno) -> DeviceError {
@@ -225,11 +238,37 @@ mod tests {
         pipe.check_unbroken().expect_err("what is durable is not known");
     }
 
+    /// Cause: buffered files were synced by several threads at once, and by durable writes. The
+    /// kernel reports a failed write-back to one of them. Effect: a sync beside it succeeded
+    /// although its data was lost.
+    #[test]
+    fn a_failed_sync_fails_those_beside_it() {
+        let file = tempfile::tempfile().expect("a temporary file can be made");
+        let file = Transfers::new(OwnedFd::from(file), "file".to_owned(), BUFFERED);
+        let outcomes = std::thread::scope(|scope| {
+            let failing = file.syncing.lock();
+            let beside = [
+                scope.spawn(|| file.sync()),
+                scope.spawn(|| file.sync_all()),
+                scope.spawn(|| file.write(0, &[7; 512], true)),
+            ];
+            // Time for each of them to succeed, if it does not wait.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let _ = file.sync_failed(Errno::IO);
+            drop(failing);
+            beside.map(|thread| thread.join().expect("no panic"))
+        });
+        for outcome in outcomes {
+            let error = outcome.expect_err("a sync beside it failed");
+            assert!(error.message.contains("reopen the database"), "{error}");
+        }
+    }
+
     #[test]
     fn durable_writes_work_without_the_flag() {
         let file = tempfile::tempfile().expect("a temporary file can be made");
         let file = Transfers::new(OwnedFd::from(file), "file".to_owned(), BUFFERED);
-        file.dsync.store(false, Ordering::Relaxed);
+        assert!(!file.has_dsync(), "writes through the page cache are synced");
         file.write(512, &[7; 1024], true).expect("written and synced");
         let mut back = [0; 1024];
         file.read(512, &mut back).expect("read");
