@@ -51,6 +51,13 @@ impl BufferPool {
         self.read_ahead.push(absent.map(|page| (*page, page_use)))
     }
 
+    /// Pages that a scan brings in as part of the working set: a table that is read whole again and
+    /// again stays in DRAM if it is small, and a scan of a large one pushes out no more than these.
+    /// What it reads after them is [`PageUse::Once`].
+    pub fn working_set_of_a_scan(&self) -> usize {
+        self.frames.count() as usize / 8
+    }
+
     /// Pages that one scan should have queued or unused at most: enough that the readers never run
     /// dry, and at most half of the frames that scans fill, so that the other half are of pages
     /// which have been used and can be replaced.

@@ -244,11 +244,12 @@ impl BufferPool {
     ) -> Option<Claimed<'_>> {
         cold.clear();
         let turns = 2 * self.frames.count();
-        let claimed = match page_use {
-            PageUse::Once => self.claim_spent(),
+        let mut claimed = match page_use {
+            // As long as no page has to go for it, a scan fills DRAM as anything else does.
+            PageUse::Once => self.claim_unmade().or_else(|| self.claim_spent()),
             PageUse::Working => None,
         };
-        let mut claimed = claimed.or_else(|| self.claim_free());
+        claimed = claimed.or_else(|| self.claim_free());
         if claimed.is_none() && !(relies && self.to_clean.is_backlogged()) {
             claimed = self.sweep(turns, self.batch_pages, cold, stuck);
         }
@@ -300,6 +301,11 @@ impl BufferPool {
                 None => self.free.put_off(id),
             }
         }
+        self.claim_unmade()
+    }
+
+    /// A frame that never held a page.
+    fn claim_unmade(&self) -> Option<Claimed<'_>> {
         let id = self.frames.make()?;
         match self.frames.try_exclusive(id) {
             Some(hold) => Some(Claimed::new(self, hold)),

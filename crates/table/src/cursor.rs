@@ -80,7 +80,7 @@ impl Table {
 
 /// Rows of a range of a table, in the order of their keys or against it.
 ///
-/// Rows are read in batches, of 1, 4 and 16 rows and then of a leaf: a row shows what the
+/// Rows are read in batches, of 1 and 16 rows and then of a leaf: a row shows what the
 /// transaction saw when its batch was read. A transaction that writes *ahead* of its own cursor and
 /// wants to see that calls [`Cursor::refresh`]. A cursor belongs to the transaction that it was
 /// first used with; to use it with another, refresh it.

@@ -4,7 +4,8 @@
 //! leaves is queued for the buffer's readers, refilled when half of it has been visited. It grows
 //! with the scan: to a sixteenth of the leaves visited, so that a scan that is given up has wasted
 //! few reads; faster, doubling from [`FIRST`], where the range has an end, which the window never
-//! goes past. What is read this way is the scan's alone ([`PageUse::Once`]).
+//! goes past. After as many leaves as a scan may keep in DRAM, what it reads is the scan's alone
+//! ([`PageUse::Once`]).
 //!
 //! All of it is a hint. A scan does not depend on it, nor do errors come from it.
 
@@ -38,8 +39,12 @@ pub(crate) struct ReadAhead {
 
 impl ReadAhead {
     /// What the scan uses its next leaf for.
-    pub(crate) fn page_use(&self) -> PageUse {
-        if self.visited < ALONE { PageUse::Working } else { PageUse::Once }
+    pub(crate) fn page_use(&self, tree: &Tree) -> PageUse {
+        if self.visited < tree.pool().working_set_of_a_scan().max(ALONE) {
+            PageUse::Working
+        } else {
+            PageUse::Once
+        }
     }
 
     /// Notes that the scan has come past a leaf, and continues at `from`, up to `to`.
@@ -70,7 +75,7 @@ impl ReadAhead {
             return;
         }
         self.sort_by_place(tree);
-        tree.pool().read_ahead(&self.pages, PageUse::Once);
+        tree.pool().read_ahead(&self.pages, self.page_use(tree));
     }
 
     /// Puts the pages in the order of their places, so that neighbours are read as one.

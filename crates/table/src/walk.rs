@@ -7,11 +7,10 @@ use firndb_btree::{Direction, Position, Tree};
 use firndb_txn::{Course, RowBatch, Transaction};
 use std::cmp::Ordering;
 
-/// How much larger a batch is than the one before: 1, 4 and 16 rows, then what its leaf has. So the
-/// first row of a range costs the copy of one row, and a long scan one visit a leaf.
-const GROWTH: usize = 4;
-/// Rows of the last batch that ends before its leaf does.
-const SMALL_MAX: usize = 16;
+/// Rows of the second batch. The first has one row, so that the first row of a range costs the copy
+/// of one row; the third and later ones have what their leaf has, so that a long scan costs one
+/// visit a leaf. A batch of 4 rows in between costs ten rows more than it saves five.
+const SECOND: usize = 16;
 
 /// Chooses rows by key and value, and whether the row has a large value, which the bytes are then a
 /// reference to.
@@ -84,7 +83,7 @@ impl Walk {
             if self.ahead.visited > 0 {
                 txn.check_cancelled()?;
             }
-            let page_use = self.ahead.page_use();
+            let page_use = self.ahead.page_use(tree);
             let course = Course { direction: self.direction, to, most: self.most, page_use };
             // A failed read leaves the position as it was, so that the call can be made again.
             self.batch.clear();
@@ -98,7 +97,7 @@ impl Walk {
             {
                 self.ahead.step(tree, from, to, self.direction);
             }
-            self.most = if self.most < SMALL_MAX { self.most * GROWTH } else { usize::MAX };
+            self.most = if self.most == 1 { SECOND } else { usize::MAX };
         }
         self.step();
         Ok(true)

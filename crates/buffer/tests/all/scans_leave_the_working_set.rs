@@ -65,6 +65,19 @@ fn the_hit_rate_of_a_working_set_beside_a_scan_of_ten_times_memory_falls_by_a_te
 }
 
 #[test]
+fn a_scan_fills_memory_that_no_page_has_taken() {
+    let world = World::new(512, 400);
+    let scan = || {
+        let before = world.pool.statistics().misses;
+        for &page in &world.pages {
+            counter_of(page, &world.pool.shared_for(page, PageUse::Once).expect("fixed"));
+        }
+        world.pool.statistics().misses - before
+    };
+    assert_eq!((scan(), scan()), (400, 0));
+}
+
+#[test]
 fn pages_of_a_scan_are_not_offered_to_the_cache() {
     let world = World::with(64, 600, true);
     for &page in &world.pages {

@@ -112,3 +112,30 @@ fn a_scan_in_memory_reads_nothing() {
     let statistics = world.pool().statistics();
     assert_eq!((statistics.pages_ahead, statistics.misses), (0, 0));
 }
+
+/// Its pages come in as those of the working set do, until a scan has brought in an eighth of DRAM.
+#[test]
+fn a_small_table_that_is_read_whole_again_stays_in_memory() {
+    let (world, large) = filled();
+    let small = world.catalog.create_table("s", TableKind::Raw, vec![]).unwrap();
+    let mut txn = world.begin();
+    for number in 0..400_u32 {
+        small.put(&mut txn, &number.to_be_bytes(), &[7; 80]).unwrap();
+    }
+    txn.commit().unwrap();
+    let misses_of = |table: &Table| {
+        let before = world.pool().statistics().misses;
+        let mut txn = world.begin();
+        let mut cursor = table.scan(KeyRange::all(), Direction::Forward);
+        while cursor.next(&mut txn).unwrap().is_some() {}
+        world.pool().statistics().misses - before
+    };
+    world.pool().write_older_than(world.pool().log().end()).expect("written");
+    assert!(misses_of(&large) > 1000, "it is several times the pool");
+    let (mut txn, mut row) = (world.begin(), Vec::new());
+    for number in (0..ROWS).step_by(5) {
+        assert!(large.get(&mut txn, &number.to_be_bytes(), &mut row).unwrap());
+    }
+    let misses = [misses_of(&small), misses_of(&small)];
+    assert!(misses[0] > 20 && misses[1] == 0, "{misses:?}: read once more, it is in memory");
+}
