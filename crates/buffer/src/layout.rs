@@ -41,7 +41,7 @@ impl Layout {
         let memory_bytes = frames * frame_bytes
             + RecoveryLsns::memory_bytes(frames)
             + PageTable::memory_bytes(frames)
-            + ToClean::memory_bytes(frames, batch_pages)
+            + ToClean::memory_bytes(frames, batch_pages, staging_buffers - 1)
             + batch_pages * staging_buffers * page_size
             + size_of::<BufferPool>();
         Layout { frames: frames as u32, batch_pages, staging_buffers, memory_bytes }

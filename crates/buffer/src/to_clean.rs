@@ -7,7 +7,7 @@
 //! miss had to pass because it is dirty is *handed over*: it is written first, and freed.
 //!
 //! Everything here is a hint: a frame is asked again under its latch. Bounded: `ready` by a window,
-//! the others by a batch each.
+//! the others by two batches, and one more for each cleaner, which may put back what it took.
 
 use crate::clock_hand::ClockHand;
 use crate::frame::FrameId;
@@ -114,11 +114,17 @@ impl ToClean {
         (frames / 8).max(batch_pages).min(WINDOW_FRAMES_MAX as usize) as u32
     }
 
-    /// Of the lists, at their largest.
-    pub(crate) fn memory_bytes(frames: usize, batch_pages: usize) -> usize {
-        // A `VecDeque` doubles as it grows.
+    /// Of the lists, and of what `cleaners` have taken from them, at their largest.
+    pub(crate) fn memory_bytes(frames: usize, batch_pages: usize, cleaners: usize) -> usize {
+        // A list doubles as it grows.
         2 * ToClean::window(frames, batch_pages) as usize * size_of::<u64>()
-            + 4 * batch_pages * size_of::<FrameId>()
+            + 2 * ToClean::listed_max(batch_pages, cleaners) * size_of::<FrameId>()
+    }
+
+    /// Most frames that are listed or taken. To less than a batch, misses add one, and so does a
+    /// look ahead; each cleaner puts back one at most, to either list.
+    fn listed_max(batch_pages: usize, cleaners: usize) -> usize {
+        (3 + 3 * cleaners) * batch_pages
     }
 
     pub(crate) fn window_frames(&self) -> u32 {
@@ -282,6 +288,34 @@ mod tests {
         list.start_again();
         let again = pick(&list, &hand, |_| Look::Cold).expect("from the hand on");
         assert_eq!(again.frames, (0..32).map(FrameId).collect::<Vec<_>>());
+    }
+
+    /// Cause: what cleaners put back was not counted. Effect: the lists outgrew their part of the
+    /// budget.
+    #[test]
+    fn the_lists_have_a_bound_whatever_is_put_back() {
+        const CLEANERS: usize = 3;
+        let (list, hand) = (ToClean::new(FRAMES, BATCH), ClockHand::default());
+        let cold: Vec<FrameId> = (0..40).map(FrameId).collect();
+        let mut most = 0;
+        for round in 0..100 {
+            let mut taken: Vec<_> = (0..CLEANERS)
+                .map(|_| {
+                    list.hand_over(&cold);
+                    list.hand_over(&cold);
+                    pass(&hand, 16);
+                    pick(&list, &hand, |_| Look::Cold).expect("handed over")
+                })
+                .collect();
+            list.hand_over(&cold);
+            taken.iter_mut().for_each(|picked| picked.put_back(round % 3));
+            let state = list.state.lock();
+            let lists = [&state.handed_over, &state.found].into_iter();
+            let taken = taken.iter().map(|picked| &picked.frames);
+            most = most.max(lists.chain(taken).map(Vec::capacity).sum());
+            drop(state);
+        }
+        assert!(most > 8 * BATCH && most <= 2 * ToClean::listed_max(BATCH, CLEANERS), "{most} frames");
     }
 
     #[test]
