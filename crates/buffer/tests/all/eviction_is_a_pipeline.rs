@@ -12,6 +12,7 @@ use firndb_emulate::{Emulated, profiles};
 use firndb_log::{Kind, LogClass, Record};
 use firndb_tier::store::{Store, StoreOptions};
 use firndb_tier::{Allocation, PageTier};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// Threads that clean until this is dropped, as the engine's do.
@@ -207,6 +208,26 @@ fn misses_wait_for_cleaners_whatever_the_order_of_threads() {
     }
 }
 
+/// A flash cache wants clean pages, too, and has space for few at a time: the rest is put back.
+#[test]
+fn misses_wait_for_cleaners_that_write_a_part_of_what_they_pick() {
+    for seed in 0..12 {
+        let run = sim::run(SimOptions::seeded(seed), move || {
+            let world = Arc::new(World::with(96, 400, true));
+            world.tier.delay_us.store(300, SeqCst);
+            world.tier.batch_space.store(seed % 4, SeqCst);
+            let cleaners = Cleaners::start(&world.pool, 3);
+            clients_count(&world, 6, 2);
+            let statistics = world.pool.statistics();
+            world.pool.write_older_than(world.log.end()).expect("written");
+            drop(cleaners);
+            assert_eq!(statistics.batches_written_by_misses, 0, "{statistics:?}");
+            world.pages.iter().for_each(|page| assert_eq!(counter_of(*page, &world.tier.page(*page)), 2));
+        });
+        run.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    }
+}
+
 #[test]
 fn a_slow_device_makes_misses_wait_and_not_fail() {
     simulated(1, 3, |world| {
@@ -279,6 +300,58 @@ fn a_miss_writes_itself_if_no_cleaner_begins() {
         assert!(world.pool.statistics().batches_written_by_misses > 0);
         assert!(begun.elapsed() < Duration::from_secs(5));
     });
+}
+
+/// Cleaners end, and others die in the tier, while misses wait for them.
+#[test]
+fn misses_outlive_their_cleaners() {
+    for seed in 0..20 {
+        simulated(seed, 0, move |world| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let short_lived = |number: u64| {
+                let (world, stop) = (world.clone(), stop.clone());
+                thread::spawn("cleaner", move || {
+                    let mut rng = Rng::new(seed * 8 + number);
+                    while !stop.load(SeqCst) {
+                        let _ = catch_unwind(AssertUnwindSafe(|| {
+                            let mut cleaner = world.pool.cleaner();
+                            for _ in 0..rng.below(20) {
+                                match cleaner.step().expect("written") {
+                                    Progress::Worked => {}
+                                    Progress::Idle => cleaner.wait(Duration::from_millis(1 + rng.below(100))),
+                                }
+                            }
+                            if rng.below(2) == 0 {
+                                world.tier.panics_once.store(true, SeqCst);
+                            }
+                        }));
+                        clock::sleep(Duration::from_millis(rng.below(3)));
+                    }
+                })
+                .expect("a thread")
+            };
+            let cleaners: Vec<_> = (0..3).map(short_lived).collect();
+            let (shared, begun) = (world.clone(), clock::now());
+            in_threads(5, move |client| {
+                for round in 1..=2 {
+                    for page in shared.pages.iter().skip(client as usize).step_by(5) {
+                        // A miss that reads, or writes itself, may be what panics; no change does.
+                        let change = || shared.count_up(*page);
+                        let mut tries =
+                            std::iter::repeat_with(|| catch_unwind(AssertUnwindSafe(change)).ok());
+                        assert_eq!(tries.find_map(|counter| counter), Some(round));
+                    }
+                }
+            });
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+            stop.store(true, SeqCst);
+            world.pool.end_cleaning();
+            cleaners.into_iter().for_each(|thread| thread.join().expect("it catches its panics"));
+            world.tier.panics_once.store(false, SeqCst);
+            world.pool.write_older_than(world.log.end()).expect("no staging buffer is lost");
+            world.pages.iter().for_each(|page| assert_eq!(counter_of(*page, &world.tier.page(*page)), 2));
+        });
+    }
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct ProbeTier {
     pub wal_violations: AtomicU64,
     pub largest_batch: AtomicU64,
     pub panics: AtomicBool,
+    pub panics_once: AtomicBool,
+    /// Pages that it has space for at a time.
+    pub batch_space: AtomicU64,
     pub deltas_checked: AtomicU64,
     /// What the tier was given last of each page, for checking bases and changed ranges.
     images: Mutex<BTreeMap<PageId, (Lsn, Vec<u8>)>>,
@@ -55,12 +58,14 @@ impl ProbeTier {
             wal_violations: AtomicU64::default(),
             largest_batch: AtomicU64::default(),
             panics: AtomicBool::default(),
+            panics_once: AtomicBool::default(),
+            batch_space: AtomicU64::new(u64::MAX),
             deltas_checked: AtomicU64::default(),
             images: Mutex::default(),
         })
     }
     fn delay(&self) {
-        assert!(!self.panics.load(SeqCst), "on purpose");
+        assert!(!self.panics.load(SeqCst) && !self.panics_once.swap(false, SeqCst), "on purpose");
         let delay = self.delay_us.load(SeqCst);
         if delay > 0 {
             firndb_base::clock::sleep(Duration::from_micros(delay));
@@ -93,7 +98,7 @@ impl ProbeTier {
 }
 
 impl PageTier for ProbeTier {
-    firndb_tier::forward_tier!(inner: page_size, make_batch_space, reserve, unreserve, prepare, publish);
+    firndb_tier::forward_tier!(inner: page_size, reserve, unreserve, prepare, publish);
     firndb_tier::forward_tier!(inner: sync, version_of, oldest_needed_lsn, statistics, whereabouts);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.delay();
@@ -151,6 +156,9 @@ impl PageTier for ProbeTier {
                 self.check_delta(write);
             }
         }
+    }
+    fn make_batch_space(&self) -> usize {
+        self.batch_space.load(SeqCst) as usize
     }
     fn wants_clean(&self) -> bool {
         self.wants_clean
