@@ -163,11 +163,12 @@ impl Tree {
         }
     }
 
-    /// As [`Tree::leaf_shared`], without reading the leaf: its page, if it is not in memory.
+    /// As [`Tree::leaf_shared_for`], without reading the leaf: its page, if it is not in memory.
     #[inline]
     pub(crate) fn leaf_in_memory(
         &self,
         target: Target<'_>,
+        leaf_use: PageUse,
     ) -> Result<Result<(SharedGuard<'_>, NodeParts), PageId>, TreeError> {
         let pool = self.pool();
         let mut restarts = Restarts::default();
@@ -182,7 +183,8 @@ impl Tree {
                 }
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;
-                guard = match pool.shared_in_memory(page) {
+                let page_use = if level == 0 { leaf_use } else { PageUse::Working };
+                guard = match pool.shared_in_memory_for(page, page_use) {
                     Some(next) => next,
                     None if level == 0 => return Ok(Err(page)),
                     None => match self.read_child(guard, &mut restarts, || pool.shared(page))? {

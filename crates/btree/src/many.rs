@@ -9,7 +9,7 @@ use crate::hint;
 use crate::node::{Node, NodeParts};
 use crate::tree::Tree;
 use firndb_base::PageId;
-use firndb_buffer::SharedGuard;
+use firndb_buffer::{PageUse, SharedGuard};
 
 impl Tree {
     /// Looks up `keys`, which ascend and may repeat, and shows each one's place in `keys` and its
@@ -21,21 +21,33 @@ impl Tree {
     pub fn visit_many(
         &self,
         keys: &[&[u8]],
+        visit: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), TreeError> {
+        self.visit_many_for(keys, PageUse::Working, visit)
+    }
+
+    /// As [`Tree::visit_many`], for a use of the leaves that may be a long list's.
+    pub fn visit_many_for(
+        &self,
+        keys: &[&[u8]],
+        leaf_use: PageUse,
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), TreeError> {
         debug_assert!(keys.is_sorted(), "keys to look up ascend");
         let mut at = 0;
         while at < keys.len() {
-            at = self.visit_own(self.leaf_shared(Target::Key(keys[at]))?, keys, at, &mut visit)?;
+            let leaf = self.leaf_shared_for(Target::Key(keys[at]), leaf_use)?;
+            at = self.visit_own(leaf, keys, at, &mut visit)?;
         }
         Ok(())
     }
 
-    /// As [`Tree::visit_many`], of the keys whose leaves are in memory: the places of the others
-    /// are appended to `absent`, and the pages of their leaves to `pages`, each once.
+    /// As [`Tree::visit_many_for`], of the keys whose leaves are in memory: the places of the
+    /// others are appended to `absent`, and the pages of their leaves to `pages`, each once.
     pub fn visit_in_memory(
         &self,
         keys: &[&[u8]],
+        leaf_use: PageUse,
         absent: &mut Vec<usize>,
         pages: &mut Vec<PageId>,
         mut visit: impl FnMut(usize, Option<&[u8]>),
@@ -43,7 +55,7 @@ impl Tree {
         debug_assert!(keys.is_sorted(), "keys to look up ascend");
         let mut at = 0;
         while at < keys.len() {
-            match self.leaf_in_memory(Target::Key(keys[at]))? {
+            match self.leaf_in_memory(Target::Key(keys[at]), leaf_use)? {
                 Ok(leaf) => at = self.visit_own(leaf, keys, at, &mut visit)?,
                 Err(page) => {
                     if pages.last() != Some(&page) {

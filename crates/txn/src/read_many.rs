@@ -62,7 +62,7 @@ impl<'k, K: AsRef<[u8]>> Sorted<'k, K> {
             keys.extend(piece.iter().map(|number| self.key(*number)));
             absent.clear();
             pages.clear();
-            tree.visit_in_memory(&keys, &mut absent, &mut pages, |at, value| {
+            tree.visit_in_memory(&keys, self.page_use, &mut absent, &mut pages, |at, value| {
                 visit(piece[at] as usize, value);
             })?;
             if !absent.is_empty() {
@@ -72,7 +72,9 @@ impl<'k, K: AsRef<[u8]>> Sorted<'k, K> {
                     self.read_ahead(tree, next, &mut keys);
                 }
                 tree.pool().bring_in(&pages, self.page_use);
-                tree.visit_many(&rest, |at, value| visit(piece[absent[at]] as usize, value))?;
+                tree.visit_many_for(&rest, self.page_use, |at, value| {
+                    visit(piece[absent[at]] as usize, value);
+                })?;
             }
             if pieces.peek().is_some() {
                 between()?;

@@ -220,6 +220,33 @@ fn a_long_list_leaves_hot_pages_in_memory() {
     assert!(missed <= 8, "{missed} pages of the hot rows had gone");
 }
 
+/// Pages that were used but once stay, too: the list's pages take each other's frames.
+#[test]
+fn a_long_list_fills_few_frames() {
+    let rng = &mut Rng::new(10);
+    let (world, table) = filled_with(rng, short_value);
+    let (mut txn, mut rows) = (world.begin(), Rows::new());
+    let used: Vec<Vec<u8>> = (0..3000).step_by(30).map(key).collect();
+    let use_all = |txn: &mut Transaction| {
+        used.iter().for_each(|key| assert!(table.get(txn, key, &mut Vec::new()).unwrap()));
+    };
+    // A page that must be written first is written in a batch, which frees more than one frame.
+    world.pool().write_older_than(world.manager.log().end()).unwrap();
+    use_all(&mut txn);
+    let all: Vec<Vec<u8>> = (3000..12_000).map(key).collect();
+    for for_update in [false, true] {
+        match for_update {
+            false => table.get_many(&mut txn, &all, &mut rows).unwrap(),
+            true => table.get_many_for_update(&mut txn, &all, &mut rows).unwrap(),
+        }
+        assert_eq!(rows.iter().flatten().count(), 4500);
+        let before = world.pool().statistics().misses;
+        use_all(&mut txn);
+        let missed = world.pool().statistics().misses - before;
+        assert!(missed <= 40, "{missed} of {} pages had gone, for update: {for_update}", used.len());
+    }
+}
+
 /// Damage in one leaf concerns the calls that want a row of it.
 #[test]
 fn a_damaged_leaf_is_an_error_for_its_own_rows() {
