@@ -132,8 +132,9 @@ impl Transaction {
         self.read(|txn| table.inner.get_many(txn, keys, rows)).map_err(|error| of_table(&table.inner, error))
     }
 
-    /// As [`Transaction::get_many_into`], locking the rows as [`Transaction::get_for_update`] does:
-    /// all of them in the order of their keys, before the first is read.
+    /// As [`Transaction::get_many_into`], locking the rows as [`Transaction::get_for_update`] does,
+    /// one after the other in the order of their keys, so that transactions which lock or write
+    /// rows in this order do not wait for each other in a circle.
     pub fn get_many_for_update_into<K: AsRef<[u8]>>(
         &mut self,
         table: &Table,

@@ -66,8 +66,8 @@ impl Table {
         state.get_many(txn, keys, rows)
     }
 
-    /// As [`Table::get_many`], locking the rows as [`Table::get_for_update`] does, all of them
-    /// before the first is read, in the order of their keys.
+    /// As [`Table::get_many`], locking the rows as [`Table::get_for_update`] does, one after the
+    /// other in the order of their keys.
     pub fn get_many_for_update<K: AsRef<[u8]>>(
         &self,
         txn: &mut Transaction,

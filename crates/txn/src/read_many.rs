@@ -5,14 +5,20 @@
 //! read together, while readers bring in those of the next piece. So a list of any length waits for
 //! few reads, and holds no more of the pool than a piece. In memory a row costs one descent, as in
 //! [`Transaction::get`].
+//!
+//! Reads that lock go strictly in the order of the keys: what comes behind a leaf that is not in
+//! memory is only named, and read with it. Invariant: when a key is locked, all keys before it have
+//! been, and the writers of their rows have ended. A transaction that locks or writes rows in that
+//! order too thus waits for this one, or this one for it, and never both.
 
 use crate::error::{TxnError, TxnErrorKind};
-use crate::locks::Mode;
+use crate::locks::{HeldLocks, Mode};
 use crate::manager::TxnManager;
 use crate::options::Isolation;
 use crate::read::{Current, current_version};
+use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
-use firndb_base::TxnId;
+use firndb_base::{TreeId, TxnId};
 use firndb_btree::{Tree, TreeError};
 use firndb_buffer::PageUse;
 
@@ -100,7 +106,7 @@ impl Transaction {
     /// is called once for each key, in any order, with its number, and the row's payload and flag
     /// if there is a row. It runs under a leaf's latch: it must not block or use the database.
     ///
-    /// Under serializable isolation all keys are locked first, in their order. The token that
+    /// Under serializable isolation the keys are locked and read in their order. The token that
     /// cancels the transaction's waits also ends a long list. Errors as those of
     /// [`Transaction::get`]; some keys have been shown then.
     pub fn get_many<K: AsRef<[u8]>>(
@@ -112,13 +118,7 @@ impl Transaction {
         self.begin_statement()?;
         let sorted = Sorted::new(tree, keys)?;
         if self.options.isolation == Isolation::Serializable {
-            self.lock_sorted(tree, &sorted, Mode::Shared)?;
-            self.exposed = true;
-            let me = self.ensure_state()?;
-            let left = self.show_current(tree, &sorted, me, |_| true, &mut each)?;
-            return self.show_blocked(&sorted, left, each, |txn, key, row| {
-                txn.get_current(tree, key, row, &mut None).map(|(flag, _)| flag)
-            });
+            return self.show_locked(tree, &sorted, Mode::Shared, &mut each);
         }
         self.ensure_snapshot();
         let me = self.id();
@@ -144,8 +144,8 @@ impl Transaction {
         visited.and(outcome)
     }
 
-    /// As [`Transaction::get_many`], of rows that are about to be written: all keys are locked
-    /// first, in their order, as by [`Transaction::get_for_update`]. Errors as there.
+    /// As [`Transaction::get_many`], of rows that are about to be written, which are locked and
+    /// read in the order of their keys, as by [`Transaction::get_for_update`]. Errors as there.
     pub fn get_many_for_update<K: AsRef<[u8]>>(
         &mut self,
         tree: &Tree,
@@ -154,90 +154,134 @@ impl Transaction {
     ) -> Result<(), TxnError> {
         self.begin_write()?;
         let sorted = Sorted::new(tree, keys)?;
-        let outcome = self.show_for_update(tree, &sorted, &mut each);
+        let outcome = self.show_locked(tree, &sorted, Mode::Exclusive, &mut each);
         self.end_call();
         outcome
     }
 
-    fn show_for_update<K: AsRef<[u8]>>(
+    /// Locks the keys and shows their rows to `each`, in the order of the keys.
+    fn show_locked<K: AsRef<[u8]>>(
         &mut self,
         tree: &Tree,
         sorted: &Sorted<'_, K>,
+        mode: Mode,
         each: &mut impl FnMut(usize, Option<(&[u8], bool)>),
     ) -> Result<(), TxnError> {
-        self.lock_sorted(tree, sorted, Mode::Exclusive)?;
+        // A serializable commit waits until what was seen is durable, after an error too. At the
+        // other levels the snapshot may be exchanged until all is shown: a row that is locked stays
+        // as it is.
+        self.exposed |= self.options.isolation == Isolation::Serializable;
+        let exposed = self.exposed;
+        let (mut keys, mut row) = (Vec::with_capacity(sorted.piece.min(sorted.order.len())), Vec::new());
+        let mut pieces = sorted.order.chunks(sorted.piece).peekable();
+        while let Some(piece) = pieces.next() {
+            keys.clear();
+            keys.extend(piece.iter().map(|number| sorted.key(*number)));
+            let mut done = 0;
+            loop {
+                done = self.show_free(tree, sorted, (piece, &keys, done), mode, pieces.peek(), each)?;
+                let Some(key) = keys.get(done) else { break };
+                let flag = match mode {
+                    Mode::Exclusive => self.lock_and_read(tree, key, &mut row)?,
+                    Mode::Shared => {
+                        let mut limit = None;
+                        self.lock_key(tree.id(), key, mode, &mut limit)?;
+                        self.get_current(tree, key, &mut row, &mut limit)?.0
+                    }
+                };
+                self.exposed = exposed;
+                each(piece[done] as usize, flag.map(|flag| (row.as_slice(), flag)));
+                done += 1;
+            }
+            if pieces.peek().is_some() {
+                self.check_cancelled()?;
+            }
+        }
+        self.exposed = true;
+        Ok(())
+    }
+
+    /// Locks keys of a piece, given with their numbers, and shows their rows, from `done` on, up to
+    /// one that must be waited for or cannot be shown: returns its place. Waits for devices only.
+    fn show_free<'k, K: AsRef<[u8]>>(
+        &mut self,
+        tree: &Tree,
+        sorted: &Sorted<'k, K>,
+        (numbers, keys, done): (&[u32], &[&'k [u8]], usize),
+        mode: Mode,
+        next_piece: Option<&&[u32]>,
+        each: &mut impl FnMut(usize, Option<(&[u8], bool)>),
+    ) -> Result<usize, TxnError> {
         let me = self.ensure_state()?;
         let serializable = self.options.isolation == Isolation::Serializable;
         if !serializable {
             self.ensure_snapshot();
         }
-        // Another snapshot may be exchanged for this one as long as nothing has been shown by it:
-        // what is shown here is the newest version, and stays it.
-        let snapshot = self.snapshot.clone();
-        let sees = |writer| serializable || snapshot.as_ref().is_some_and(|snapshot| snapshot.sees(writer));
-        let left = self.show_current(tree, sorted, me, |writer| writer == me || sees(writer), each)?;
-        self.show_blocked(sorted, left, each, |txn, key, row| txn.lock_and_read(tree, key, row))?;
-        self.exposed = true;
-        Ok(())
-    }
-
-    fn lock_sorted<K: AsRef<[u8]>>(
-        &mut self,
-        tree: &Tree,
-        sorted: &Sorted<'_, K>,
-        mode: Mode,
-    ) -> Result<(), TxnError> {
-        sorted
-            .order
-            .iter()
-            .try_for_each(|number| self.lock_key(tree.id(), sorted.key(*number), mode, &mut None))
-    }
-
-    /// Shows the current rows whose writers have ended and are `seen` to `each`; returns the
-    /// numbers of the other keys, in the order of the keys.
-    fn show_current<K: AsRef<[u8]>>(
-        &self,
-        tree: &Tree,
-        sorted: &Sorted<'_, K>,
-        me: TxnId,
-        seen: impl Fn(TxnId) -> bool,
-        each: &mut impl FnMut(usize, Option<(&[u8], bool)>),
-    ) -> Result<Vec<u32>, TxnError> {
-        let manager: &TxnManager = &self.manager;
-        let (mut payload, mut left, mut outcome) = (Vec::new(), Vec::new(), Ok(()));
-        sorted.visit(
-            tree,
-            || self.check_cancelled(),
-            |number, value| {
-                let current = value.map(|value| current_version(manager, Some(me), value, &mut payload));
-                match current.transpose() {
-                    Ok(None) => each(number, None),
-                    Ok(Some(Current::Row(flag, writer))) if writer.is_none_or(&seen) => {
-                        each(number, flag.map(|flag| (payload.as_slice(), flag)));
-                    }
-                    Ok(Some(_)) => left.push(number as u32),
-                    Err(error) => outcome = Err(error),
-                }
-            },
-        )?;
-        left.sort_unstable_by(|a, b| sorted.key(*a).cmp(sorted.key(*b)));
-        outcome.map(|()| left)
-    }
-
-    /// Reads the rows with these numbers one after the other, waiting for their writers, and shows
-    /// them to `each`.
-    fn show_blocked<K: AsRef<[u8]>>(
-        &mut self,
-        sorted: &Sorted<'_, K>,
-        numbers: Vec<u32>,
-        mut each: impl FnMut(usize, Option<(&[u8], bool)>),
-        mut read: impl FnMut(&mut Transaction, &[u8], &mut Vec<u8>) -> Result<Option<bool>, TxnError>,
-    ) -> Result<(), TxnError> {
-        let mut row = Vec::new();
-        for number in numbers {
-            let flag = read(self, sorted.key(number), &mut row)?;
-            each(number as usize, flag.map(|flag| (row.as_slice(), flag)));
+        let Transaction { manager, held, snapshot, .. } = self;
+        let snapshot = snapshot.as_ref().filter(|_| !serializable);
+        let payload = Vec::new();
+        let mut locking =
+            Locking { manager, held, me, snapshot, tree: tree.id(), mode, done, stopped: false, payload };
+        let (mut absent, mut pages) = (Vec::new(), Vec::new());
+        tree.visit_in_memory(&keys[done..], sorted.page_use, &mut absent, &mut pages, |at, value| {
+            locking.look(done + at, keys[done + at], value, |row| each(numbers[done + at] as usize, row));
+        })?;
+        if !locking.stopped && locking.done < keys.len() {
+            if let Some(next_piece) = next_piece {
+                sorted.read_ahead(tree, next_piece, &mut Vec::new());
+            }
+            tree.pool().bring_in(&pages, sorted.page_use);
+            let done = locking.done;
+            tree.visit_many_for(&keys[done..], sorted.page_use, |at, value| {
+                locking.look(done + at, keys[done + at], value, |row| each(numbers[done + at] as usize, row));
+            })?;
         }
-        Ok(())
+        Ok(locking.done)
+    }
+}
+
+/// Locks the keys of a piece one after the other, each under the latch of its leaf.
+struct Locking<'t> {
+    manager: &'t TxnManager,
+    held: &'t mut HeldLocks,
+    me: TxnId,
+    /// Which writers are seen; `None`: all that have ended.
+    snapshot: Option<&'t Snapshot>,
+    tree: TreeId,
+    mode: Mode,
+    /// The place of the first key that has not been shown.
+    done: usize,
+    /// That one must be waited for, or cannot be shown.
+    stopped: bool,
+    payload: Vec<u8>,
+}
+
+impl Locking<'_> {
+    /// Locks the key at this place, if it is the next one, and shows its row, if that is free.
+    fn look(
+        &mut self,
+        at: usize,
+        key: &[u8],
+        value: Option<&[u8]>,
+        show: impl FnOnce(Option<(&[u8], bool)>),
+    ) {
+        if self.stopped || at != self.done {
+            return;
+        }
+        let Locking { manager, me, snapshot, payload, .. } = self;
+        let locked = manager.locks.lock_key(*me, self.tree, key, self.mode, self.held);
+        let current = value.map(|value| current_version(manager, Some(*me), value, payload));
+        let seen = |writer| writer == *me || snapshot.is_none_or(|snapshot| snapshot.sees(writer));
+        match (locked, current) {
+            (Ok(()), None) => show(None),
+            (Ok(()), Some(Ok(Current::Row(flag, writer)))) if writer.is_none_or(seen) => {
+                show(flag.map(|flag| (payload.as_slice(), flag)));
+            }
+            _ => {
+                self.stopped = true;
+                return;
+            }
+        }
+        self.done += 1;
     }
 }
