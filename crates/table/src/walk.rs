@@ -12,6 +12,10 @@ use std::cmp::Ordering;
 /// visit a leaf. A batch of 4 rows in between costs ten rows more than it saves five.
 const SECOND: usize = 16;
 
+/// In place of the number of rows returned, of a batch that is being read, or whose read has
+/// failed: none of its rows counts, since it is read again.
+const UNREAD: usize = usize::MAX;
+
 /// Chooses rows by key and value, and whether the row has a large value, which the bytes are then a
 /// reference to.
 pub(crate) type Keep<'k> = &'k dyn Fn(&[u8], &[u8], bool) -> bool;
@@ -23,7 +27,7 @@ pub(crate) struct Walk {
     /// Where the next batch is read from; `None` at the end.
     from: Option<Position>,
     batch: RowBatch,
-    /// Rows of the batch already returned.
+    /// Rows of the batch already returned; or [`UNREAD`].
     returned: usize,
     /// Most rows of the next batch.
     most: usize,
@@ -86,12 +90,12 @@ impl Walk {
             let page_use = self.ahead.page_use(tree);
             let course = Course { direction: self.direction, to, most: self.most, page_use };
             // A failed read leaves the position as it was, so that the call can be made again.
-            self.batch.clear();
-            self.returned = 0;
+            self.returned = UNREAD;
             self.from = match keep {
                 None => txn.scan(tree, from, course, &mut self.batch)?,
                 Some(keep) => txn.scan_where(tree, from, course, keep, &mut self.batch)?,
             };
+            self.returned = 0;
             if self.batch.len() < self.most
                 && let Some(from) = &self.from
             {
@@ -154,7 +158,7 @@ impl Walk {
 
     /// Copies the key of the last row returned, before its batch is replaced.
     fn remember(&mut self) {
-        if self.returned > 0 {
+        if (1..UNREAD).contains(&self.returned) {
             self.last.clear();
             self.last.extend_from_slice(self.batch.get(self.returned - 1).expect("it was returned").0);
             self.has_last = true;

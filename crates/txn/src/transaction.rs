@@ -59,6 +59,31 @@ pub struct Transaction {
     buffer: Vec<u8>,
 }
 
+/// A statement of several calls, while one of them runs. It ends, or is left until the next one,
+/// when this is dropped: also when a predicate of the caller's panics, so that no later statement
+/// reads by its snapshot.
+struct Statement<'t> {
+    txn: &'t mut Transaction,
+    /// Keeps the snapshot for the next call, if there may be one.
+    view: Option<&'t mut StatementView>,
+}
+
+impl Drop for Statement<'_> {
+    fn drop(&mut self) {
+        let Statement { txn, view } = self;
+        txn.in_statement = false;
+        match view {
+            None => txn.drop_snapshot(),
+            Some(view) => {
+                if let Some(snapshot) = txn.snapshot.take() {
+                    txn.seen_lsn = txn.seen_lsn.max(snapshot.seen_lsn);
+                    view.keep(&txn.manager, snapshot);
+                }
+            }
+        }
+    }
+}
+
 impl Transaction {
     pub(crate) fn new(manager: Arc<TxnManager>, options: TxnOptions) -> Transaction {
         Transaction {
@@ -169,13 +194,8 @@ impl Transaction {
         self.drop_snapshot();
         self.snapshot = view.take();
         self.in_statement = true;
-        let outcome = run(self);
-        self.in_statement = false;
-        if let Some(snapshot) = self.snapshot.take() {
-            self.seen_lsn = self.seen_lsn.max(snapshot.seen_lsn);
-            view.keep(&self.manager, snapshot);
-        }
-        outcome
+        let statement = Statement { txn: self, view: Some(view) };
+        run(&mut *statement.txn)
     }
 
     /// As [`Transaction::in_statement`], with a snapshot that is released at once.
@@ -184,10 +204,8 @@ impl Transaction {
             return run(self);
         }
         self.in_statement = true;
-        let outcome = run(self);
-        self.in_statement = false;
-        self.drop_snapshot();
-        outcome
+        let statement = Statement { txn: self, view: None };
+        run(&mut *statement.txn)
     }
 
     /// Ends a call: under read committed its snapshot holds nothing back any more.

@@ -6,6 +6,7 @@ mod a_failing_statement_changes_nothing;
 mod an_index_is_built_while_writers_write;
 mod common;
 mod cursors_filter_rows;
+mod cursors_go_on_after_a_failure;
 mod cursors_keep_their_place;
 mod definitions_survive_reopening;
 mod dropped_tables_are_freed_when_unneeded;
