@@ -33,7 +33,7 @@ impl Index {
     pub fn scan(&self, range: KeyRange, direction: Direction) -> IndexCursor {
         IndexCursor {
             index: self.clone(),
-            walk: Walk::new(range, direction),
+            walk: Walk::of_index(range, direction),
             rows: RowReader::default(),
             statement: CursorStatement::default(),
         }

@@ -11,6 +11,10 @@ use std::cmp::Ordering;
 /// of one row; the third and later ones have what their leaf has, so that a long scan costs one
 /// visit a leaf. A batch of 4 rows in between costs ten rows more than it saves five.
 const SECOND: usize = 16;
+/// How much larger each later batch of an index's entries is than the one before.
+const ENTRIES_GROWTH: usize = 4;
+/// Entries of a batch at most.
+const ENTRIES_MAX: usize = 256;
 
 /// In place of the number of rows returned, of a batch that is being read, or whose read has
 /// failed: none of its rows counts, since it is read again.
@@ -31,6 +35,8 @@ pub(crate) struct Walk {
     returned: usize,
     /// Most rows of the next batch.
     most: usize,
+    /// They are entries of an index.
+    is_index: bool,
     ahead: ReadAhead,
     /// Key of the last row returned before this batch; meaningless if there was none.
     last: Vec<u8>,
@@ -47,10 +53,17 @@ impl Walk {
             batch: RowBatch::new(),
             returned: 0,
             most: 1,
+            is_index: false,
             ahead: ReadAhead::default(),
             last: Vec::new(),
             has_last: false,
         }
+    }
+
+    /// Of an index. The rows of a batch's entries are read together: as many as a leaf has would be
+    /// hundreds of reads for a query that stops soon, so batches go on growing step by step.
+    pub(crate) fn of_index(range: KeyRange, direction: Direction) -> Walk {
+        Walk { is_index: true, ..Walk::new(range, direction) }
     }
 
     /// Whether [`Walk::advance`] has a row without reading.
@@ -101,7 +114,11 @@ impl Walk {
             {
                 self.ahead.step(tree, from, to, self.direction);
             }
-            self.most = if self.most == 1 { SECOND } else { usize::MAX };
+            self.most = match self.most {
+                1 => SECOND,
+                most if self.is_index => (ENTRIES_GROWTH * most).min(ENTRIES_MAX),
+                _ => usize::MAX,
+            };
         }
         self.step();
         Ok(true)

@@ -191,3 +191,23 @@ fn rows_in_no_order_are_read_page_by_page() {
     let (ordered, unordered) = (read(&mut txn, true), read(&mut txn, false));
     assert!(3 * unordered < 2 * ordered, "{unordered} and {ordered} pages latched");
 }
+
+/// A query that stops after some rows has not read many more: batches of entries grow step by step,
+/// and not to the hundreds that a leaf of the index has.
+#[test]
+fn few_rows_are_read_that_are_not_returned() {
+    let world = World::new(8192);
+    let by_last = IndexSpec::ranges("by_last", false, vec![IndexPart::Key(1..2)]);
+    let table = world.catalog.create_table("t", TableKind::Raw, vec![by_last]).unwrap();
+    let mut txn = world.begin();
+    (0..2000).for_each(|number| table.insert(&mut txn, &key(number), &[7; 1900]).unwrap());
+    for wanted in [1, 2, 6, 22, 90] {
+        let before = world.pool().statistics().hits;
+        let cursor = table.index("by_last").unwrap().scan(KeyRange::all(), Direction::Forward);
+        let mut rows = Rows::Ordered(cursor);
+        let wanted = (0..wanted).filter_map(|_| rows.next(&mut txn)).count() as u64;
+        let latched = world.pool().statistics().hits - before;
+        // Root and leaf of each row, at most.
+        assert!(latched <= 2 * 4 * (wanted + 4), "{latched} pages latched for {wanted} rows");
+    }
+}
