@@ -114,7 +114,7 @@ impl State {
         })
     }
 
-    /// As [`State::get`], of many rows: `rows` are those of `keys`, by number.
+    /// As [`State::get`], of many rows: `rows` are those of `keys`, by number; none after an error.
     pub(crate) fn get_many<K: AsRef<[u8]>>(
         &self,
         txn: &mut Transaction,
@@ -122,10 +122,11 @@ impl State {
         rows: &mut Rows,
     ) -> Result<(), TableError> {
         rows.begin(keys.len());
-        txn.in_one_statement(|txn| {
+        let outcome = txn.in_one_statement(|txn| {
             txn.get_many(&self.tree, keys, |number, row| rows.set(number, row))?;
             self.complete_all(keys, rows)
-        })
+        });
+        outcome.inspect_err(|_| rows.begin(0))
     }
 
     /// As [`State::get_many`], locking the rows.
@@ -136,8 +137,9 @@ impl State {
         rows: &mut Rows,
     ) -> Result<(), TableError> {
         rows.begin(keys.len());
-        txn.get_many_for_update(&self.tree, keys, |number, row| rows.set(number, row))?;
-        self.complete_all(keys, rows)
+        let outcome = txn.get_many_for_update(&self.tree, keys, |number, row| rows.set(number, row));
+        let outcome = outcome.map_err(TableError::from).and_then(|()| self.complete_all(keys, rows));
+        outcome.inspect_err(|_| rows.begin(0))
     }
 
     /// As [`State::complete`], of all rows that have just been read.

@@ -270,6 +270,7 @@ fn a_damaged_leaf_is_an_error_for_its_own_rows() {
     let error = table.get_many(&mut txn, &[key(10), key(6000), key(9000)], &mut rows).unwrap_err();
     let damaged = TableErrorKind::Transaction(TxnErrorKind::Damaged);
     assert_eq!(error.kind, damaged);
+    assert!(rows.is_empty(), "no rows are left that were read before the error");
     assert!(table.get(&mut txn, &key(6000), &mut Vec::new()).is_err());
     table.get_many(&mut txn, &far, &mut rows).unwrap();
     assert_eq!(rows.iter().flatten().count(), 4000);
