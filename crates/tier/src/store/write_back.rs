@@ -21,6 +21,14 @@ pub(crate) struct Rounds {
     staging: Option<AlignedBuf>,
 }
 
+/// How much of the budget changed metadata pages take up.
+enum Crowded {
+    /// More than half.
+    Half,
+    /// All of it, or more.
+    Full,
+}
+
 impl Rounds {
     /// A buffer of `len` bytes with undefined contents.
     fn staging(&mut self, len: usize) -> &mut [u8] {
@@ -31,15 +39,18 @@ impl Rounds {
 }
 
 impl Store {
-    /// Writes all metadata pages that were changed before the call, and syncs.
+    /// Writes all metadata pages that were changed before the call, and syncs. Releases the lock
+    /// between two rounds: threads that change pages may be waiting for it.
     pub(crate) fn write_back_all(&self) -> Result<(), TierError> {
         self.poison.check()?;
-        let mut rounds = self.write_back.lock();
-        // Pages changed while this runs are not waited for, or it might never end.
-        let mut left = self.state.lock().cache.dirty();
+        // Pages changed while this runs are not waited for, or it might never end. Under the lock
+        // none is being written, which would not be counted. Rounds take the oldest changes first.
+        let mut left = {
+            let _no_round = self.write_back.lock();
+            self.state.lock().cache.dirty()
+        };
         while left > 0 {
-            let limit = left.min(ROUND_PAGES);
-            let wrote = self.write_round(&mut rounds, limit)?;
+            let wrote = self.write_round(&mut self.write_back.lock(), left.min(ROUND_PAGES))?;
             left = if wrote == 0 { 0 } else { left - wrote };
         }
         Ok(())
@@ -47,21 +58,27 @@ impl Store {
 
     /// Writes metadata pages if changed ones take up more than half of the budget. Called under
     /// none of the store's locks.
+    ///
+    /// If they take up all of it, the threads that change them have outrun the thread that writes a
+    /// round: then a caller waits for that, and writes one more unless it has become needless. So
+    /// what is in memory beyond the budget is a round and what each caller adds at a time.
     pub(crate) fn write_back_if_crowded(&self) -> Result<(), TierError> {
-        let crowded = {
-            let state = self.state.lock();
-            // Counting walks the cache; while it is not full there is nothing to gain.
-            !state.recovering
-                && state.cache.len() >= state.cache.budget_pages()
-                && state.cache.dirty() > state.cache.budget_pages() / 2
+        let rounds = match self.crowded() {
+            None => None,
+            Some(Crowded::Half) => self.write_back.try_lock(),
+            Some(Crowded::Full) => Some(self.write_back.lock()).filter(|_| self.crowded().is_some()),
         };
-        match self.write_back.try_lock() {
-            Some(mut rounds) if crowded => {
-                self.poison.check().and_then(|()| self.write_round(&mut rounds, ROUND_PAGES)).map(|_| ())
-            }
-            // Not crowded, or another thread is writing a round.
-            _ => Ok(()),
-        }
+        // Not crowded, or another thread is writing a round.
+        let Some(mut rounds) = rounds else { return Ok(()) };
+        self.poison.check().and_then(|()| self.write_round(&mut rounds, ROUND_PAGES)).map(|_| ())
+    }
+
+    fn crowded(&self) -> Option<Crowded> {
+        let state = self.state.lock();
+        let (budget, dirty) = (state.cache.budget_pages(), state.cache.dirty());
+        // While the cache is not full there is nothing to gain.
+        let crowded = !state.recovering && state.cache.len() >= budget && dirty > budget / 2;
+        crowded.then_some(if dirty < budget { Crowded::Half } else { Crowded::Full })
     }
 
     /// One round: copies, flushes the log, writes, syncs. Returns the number of pages written.

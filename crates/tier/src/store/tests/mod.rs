@@ -4,6 +4,7 @@ mod adopt;
 mod check_beside;
 mod concurrency;
 mod crash;
+mod crowded;
 mod damage;
 mod full;
 mod give_back;

@@ -4,7 +4,7 @@ use super::harness::*;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::{PageTier, Written};
 use crate::store::syncs::Syncs;
-use crate::store::{Journal, Policy, Store};
+use crate::store::{Journal, Policy, Store, StoreOptions};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, SimOptions};
@@ -133,13 +133,13 @@ const PAGES_EACH: usize = 75;
 const BATCH: usize = 24;
 
 /// A store on a slow device, the free places of which are scattered, with some pages a writer.
-fn slow_store(writers: usize) -> (Arc<TestLog>, Arc<Store>, Arc<Slow>, Vec<PageId>) {
+fn slow_store(writers: usize, options: StoreOptions) -> (Arc<TestLog>, Arc<Store>, Arc<Slow>, Vec<PageId>) {
     let log = TestLog::new();
     let slow = Arc::new(Slow::default());
     let times = slow.clone();
     let device = Hooked::over(Arc::new(MemoryDevice::new("store")), move |call| times.call(call));
     let policy = Policy { batch_pages: BATCH, ..POLICY };
-    let store = Store::create_with(device, DATABASE, options(), LAYOUT, policy).expect("created");
+    let store = Store::create_with(device, DATABASE, options, LAYOUT, policy).expect("created");
     store.attach_journal(log.clone());
     let pages = allocate(&store, &log, PAGES_EACH * writers).expect("there is space");
     let mut rng = Rng::new(1);
@@ -169,7 +169,9 @@ fn write_some(store: &Store, log: &TestLog, pages: &[PageId], rng: &mut Rng) -> 
 /// Syncs for some batches of each of several writers, calls that shared one, and the time taken.
 fn flushes_of(writers: usize, rounds: usize) -> (u64, u64, Duration) {
     let run = sim::run(SimOptions::measuring(7, 8), move || {
-        let (log, store, slow, pages) = slow_store(writers);
+        // No writer waits for the map to be written.
+        let options = StoreOptions { map_budget_bytes: 1 << 20, ..options() };
+        let (log, store, slow, pages) = slow_store(writers, options);
         let (before, began, shared) = (store.statistics(), clock::now(), store.clone());
         in_threads(writers as u64, move |number| {
             let mine = &pages[PAGES_EACH * number as usize..][..PAGES_EACH];
@@ -205,7 +207,7 @@ fn batches_under_way_together_share_syncs() {
 fn a_failed_write_or_sync_fails_every_batch_that_needed_it() {
     for fails_at in 1..60 {
         let run = sim::run(SimOptions::seeded(fails_at), move || {
-            let (log, store, slow, pages) = slow_store(4);
+            let (log, store, slow, pages) = slow_store(4, options());
             let taken: Arc<Mutex<BTreeMap<PageId, Lsn>>> = Arc::default();
             slow.fails_at.store(fails_at, SeqCst);
             let failed = Arc::new(AtomicU64::new(0));
