@@ -79,6 +79,9 @@ impl Restarts {
     }
 }
 
+/// A leaf, latched shared, and where its parts lie.
+pub(crate) type LatchedLeaf<'p> = (SharedGuard<'p>, NodeParts);
+
 /// A node of a wanted level, latched exclusively together with its parent.
 pub(crate) enum Located<'p> {
     /// The root itself has the level.
@@ -163,37 +166,31 @@ impl Tree {
         }
     }
 
-    /// As [`Tree::leaf_shared_for`], without reading the leaf: its page, if it is not in memory.
+    /// As [`Tree::leaf_shared_for`], without reading anything but the root: the uppermost node on
+    /// the way that is not in memory, and its level.
     #[inline]
     pub(crate) fn leaf_in_memory(
         &self,
         target: Target<'_>,
         leaf_use: PageUse,
-    ) -> Result<Result<(SharedGuard<'_>, NodeParts), PageId>, TreeError> {
+    ) -> Result<Result<LatchedLeaf<'_>, (PageId, u8)>, TreeError> {
         let pool = self.pool();
-        let mut restarts = Restarts::default();
-        'root: loop {
-            let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
-            let mut expected = None;
-            loop {
-                let node = self.node(page, &guard, expected)?;
-                if node.is_leaf() {
-                    let parts = node.parts();
-                    return Ok(Ok((guard, parts)));
-                }
-                let level = node.level() - 1;
-                page = target.child(page, &node)?;
-                let page_use = if level == 0 { leaf_use } else { PageUse::Working };
-                guard = match pool.shared_in_memory_for(page, page_use) {
-                    Some(next) => next,
-                    None if level == 0 => return Ok(Err(page)),
-                    None => match self.read_child(guard, &mut restarts, || pool.shared(page))? {
-                        Some(next) => next,
-                        None => continue 'root,
-                    },
-                };
-                expected = Some(level);
+        let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
+        let mut expected = None;
+        loop {
+            let node = self.node(page, &guard, expected)?;
+            if node.is_leaf() {
+                let parts = node.parts();
+                return Ok(Ok((guard, parts)));
             }
+            let level = node.level() - 1;
+            page = target.child(page, &node)?;
+            let page_use = if level == 0 { leaf_use } else { PageUse::Working };
+            guard = match pool.shared_in_memory_for(page, page_use) {
+                Some(next) => next,
+                None => return Ok(Err((page, level))),
+            };
+            expected = Some(level);
         }
     }
 

@@ -61,6 +61,7 @@ pub use check::TreeReport;
 pub use error::{TreeError, TreeErrorKind};
 pub use group::group_bytes_max;
 pub use key_ranges::{KeyRangeRef, KeyRanges};
+pub use many::Missing;
 pub use redo::{PageChange, Redone, check_page, give_up_page, redo, redo_latched};
 pub use sample::LeafSample;
 pub use scan::{Direction, Position, Visit};

@@ -6,10 +6,33 @@
 use crate::descent::Target;
 use crate::error::TreeError;
 use crate::hint;
-use crate::node::{Node, NodeParts};
+use crate::node::{MAX_LEVEL, Node, NodeParts};
 use crate::tree::Tree;
 use firndb_base::PageId;
 use firndb_buffer::{PageUse, SharedGuard};
+
+/// Pages that are not in memory, in the order of the keys that need them, each once: leaves, or
+/// inner nodes whose children are not known yet.
+#[derive(Debug, Default)]
+pub struct Missing {
+    pages: Vec<PageId>,
+    /// Whether there are inner nodes among them.
+    inner: bool,
+}
+
+impl Missing {
+    pub fn clear(&mut self) {
+        self.pages.clear();
+        self.inner = false;
+    }
+
+    fn add(&mut self, page: PageId, level: u8) {
+        if self.pages.last() != Some(&page) {
+            self.pages.push(page);
+        }
+        self.inner |= level > 0;
+    }
+}
 
 impl Tree {
     /// Looks up `keys`, which ascend and may repeat, and shows each one's place in `keys` and its
@@ -43,13 +66,13 @@ impl Tree {
     }
 
     /// As [`Tree::visit_many_for`], of the keys whose leaves are in memory: the places of the
-    /// others are appended to `absent`, and the pages of their leaves to `pages`, each once.
+    /// others are appended to `absent`, and what must be read for them to `missing`.
     pub fn visit_in_memory(
         &self,
         keys: &[&[u8]],
         leaf_use: PageUse,
         absent: &mut Vec<usize>,
-        pages: &mut Vec<PageId>,
+        missing: &mut Missing,
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), TreeError> {
         debug_assert!(keys.is_sorted(), "keys to look up ascend");
@@ -57,12 +80,34 @@ impl Tree {
         while at < keys.len() {
             match self.leaf_in_memory(Target::Key(keys[at]), leaf_use)? {
                 Ok(leaf) => at = self.visit_own(leaf, keys, at, &mut visit)?,
-                Err(page) => {
-                    if pages.last() != Some(&page) {
-                        pages.push(page);
-                    }
+                Err((page, level)) => {
+                    missing.add(page, level);
                     absent.push(at);
                     at += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings in what is `missing` for `keys`, and what is missing below that: a batch for each
+    /// level of the tree. A hint, as [`firndb_buffer::BufferPool::bring_in`] is.
+    pub fn bring_in_missing(
+        &self,
+        keys: &[&[u8]],
+        leaf_use: PageUse,
+        missing: &mut Missing,
+    ) -> Result<(), TreeError> {
+        // Another round for each level, and no more: in a small pool nodes may be gone again.
+        for _ in 0..=MAX_LEVEL {
+            let came = self.pool().bring_in(&missing.pages, leaf_use);
+            if came == 0 || !missing.inner {
+                break;
+            }
+            missing.clear();
+            for key in keys {
+                if let Err((page, level)) = self.leaf_in_memory(Target::Key(key), leaf_use)? {
+                    missing.add(page, level);
                 }
             }
         }

@@ -19,7 +19,7 @@ use crate::read::{Current, current_version};
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use firndb_base::{TreeId, TxnId};
-use firndb_btree::{Tree, TreeError};
+use firndb_btree::{Missing, Tree, TreeError};
 use firndb_buffer::PageUse;
 
 /// Keys in their order.
@@ -61,14 +61,14 @@ impl<'k, K: AsRef<[u8]>> Sorted<'k, K> {
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), E> {
         let (mut keys, mut rest) = (Vec::with_capacity(self.piece.min(self.order.len())), Vec::new());
-        let (mut absent, mut pages) = (Vec::new(), Vec::new());
+        let (mut absent, mut missing) = (Vec::new(), Missing::default());
         let mut pieces = self.order.chunks(self.piece).peekable();
         while let Some(piece) = pieces.next() {
             keys.clear();
             keys.extend(piece.iter().map(|number| self.key(*number)));
             absent.clear();
-            pages.clear();
-            tree.visit_in_memory(&keys, self.page_use, &mut absent, &mut pages, |at, value| {
+            missing.clear();
+            tree.visit_in_memory(&keys, self.page_use, &mut absent, &mut missing, |at, value| {
                 visit(piece[at] as usize, value);
             })?;
             if !absent.is_empty() {
@@ -77,7 +77,7 @@ impl<'k, K: AsRef<[u8]>> Sorted<'k, K> {
                 if let Some(next) = pieces.peek() {
                     self.read_ahead(tree, next, &mut keys);
                 }
-                tree.pool().bring_in(&pages, self.page_use);
+                tree.bring_in_missing(&rest, self.page_use, &mut missing)?;
                 tree.visit_many_for(&rest, self.page_use, |at, value| {
                     visit(piece[absent[at]] as usize, value);
                 })?;
@@ -222,16 +222,16 @@ impl Transaction {
         let payload = Vec::new();
         let mut locking =
             Locking { manager, held, me, snapshot, tree: tree.id(), mode, done, stopped: false, payload };
-        let (mut absent, mut pages) = (Vec::new(), Vec::new());
-        tree.visit_in_memory(&keys[done..], sorted.page_use, &mut absent, &mut pages, |at, value| {
+        let (mut absent, mut missing) = (Vec::new(), Missing::default());
+        tree.visit_in_memory(&keys[done..], sorted.page_use, &mut absent, &mut missing, |at, value| {
             locking.look(done + at, keys[done + at], value, |row| each(numbers[done + at] as usize, row));
         })?;
         if !locking.stopped && locking.done < keys.len() {
             if let Some(next_piece) = next_piece {
                 sorted.read_ahead(tree, next_piece, &mut Vec::new());
             }
-            tree.pool().bring_in(&pages, sorted.page_use);
             let done = locking.done;
+            tree.bring_in_missing(&keys[done..], sorted.page_use, &mut missing)?;
             tree.visit_many_for(&keys[done..], sorted.page_use, |at, value| {
                 locking.look(done + at, keys[done + at], value, |row| each(numbers[done + at] as usize, row));
             })?;

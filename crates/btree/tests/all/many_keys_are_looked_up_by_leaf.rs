@@ -1,8 +1,9 @@
 //! `visit_many` beside a map.
 
+use crate::common::hooked_tier::{hooked_tree, reopened};
 use crate::common::*;
 use firndb_base::rng::Rng;
-use firndb_btree::{Direction, Position, Tree, Visit};
+use firndb_btree::{Direction, Missing, Position, Tree, Visit};
 use firndb_buffer::PageUse;
 
 #[test]
@@ -82,4 +83,29 @@ fn what_passes_every_leaf_once_leaves_the_working_set_in_memory() {
         tree.visit_many(working, |_, value| assert_eq!(value, Some(&[1; 20][..]))).unwrap();
         assert_eq!(misses() - before, 0, "{name} pushed nothing out");
     }
+}
+
+/// In a tree of which nothing but the root is in memory.
+#[test]
+fn what_is_missing_comes_in_a_batch_for_each_level() {
+    let (tier, tree) = hooked_tree(512, 400);
+    (0..20_000u32).for_each(|number| put(&tree, &number.to_be_bytes(), &[1; 20]));
+    tree.pool().write_older_than(tree.pool().log().end()).unwrap();
+    let tree = reopened(&tier, &tree, 1000);
+    let keys: Vec<_> = (0..100u32).map(|number| (200 * number).to_be_bytes()).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(<[u8; 4]>::as_slice).collect();
+    let (mut absent, mut missing) = (Vec::new(), Missing::default());
+    tree.visit_in_memory(&keys, PageUse::Working, &mut absent, &mut missing, |_, _| unreachable!()).unwrap();
+    assert_eq!(absent.len(), keys.len());
+    tree.bring_in_missing(&keys, PageUse::Working, &mut missing).unwrap();
+    let read = tree.pool().statistics();
+    assert!(read.misses > 110, "leaves and the nodes above them: {read:?}");
+    assert!(read.reads_at_once_sum > 20 * read.misses, "read together: {read:?}");
+    let mut seen = 0;
+    absent.clear();
+    missing.clear();
+    let count = |_: usize, value: Option<&[u8]>| seen += usize::from(value == Some(&[1; 20][..]));
+    tree.visit_in_memory(&keys, PageUse::Working, &mut absent, &mut missing, count).unwrap();
+    assert_eq!((seen, absent.len()), (keys.len(), 0));
+    assert_eq!(tree.pool().statistics().misses, read.misses, "nothing is left to read");
 }
