@@ -201,8 +201,9 @@ impl Crashing {
             let survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
             self.images = replay.image(survival, &mut self.rng);
             let known = Known::of(replay.marks(), self.from);
-            self.check(&known, &format!("seed {} cycle {cycle} event {position} {survival:?}", self.seed));
-            self.check_bad_places(&known);
+            let crash = format!("seed {} cycle {cycle} event {position} {survival:?}", self.seed);
+            self.check(&known, &crash);
+            self.check_bad_places(&known, &crash);
         }
         self.from = Known::of(replay.marks(), self.from).truncated;
     }
@@ -219,29 +220,34 @@ impl Crashing {
 
     /// Places of the devices cannot be read after the crash: the log is complete all the same, or
     /// the scan reports them; the log found is never shorter.
-    fn check_bad_places(&mut self, known: &Known) {
+    fn check_bad_places(&mut self, known: &Known, crash: &str) {
         let one_in = [20, 200, 1000][self.rng.below(3) as usize];
-        let mut bad = 0;
+        let mut bad = Vec::new();
         let device = |image: &Arc<MemoryDevice>| {
             let faulty = Faulty::new(image.clone(), &FaultPlan::new(0));
             let block = image.info().logical_block as u64;
             let places = (2 * block..image.len()).step_by(block as usize);
             for at in places.filter(|_| self.rng.one_in(one_in)) {
                 faulty.make_unreadable(at, block);
+                bad.push(format!("{} at {at}", image.info().name));
             }
-            bad += faulty.unreadable_blocks();
             Arc::new(faulty) as Arc<dyn Device>
         };
         let devices: Vec<Arc<dyn Device>> = self.images.iter().map(device).collect();
         match scan(&devices, &self.epochs, known.truncated) {
             Ok(found) => {
                 let end = found.end();
-                assert!(end >= known.durable, "with {bad} bad places the log ends at {end}");
+                assert!(
+                    end >= known.durable,
+                    "{crash}: {} was flushed, {end} is the end with these bad places: {bad:?}; epochs {:?}",
+                    known.durable,
+                    self.epochs
+                );
                 self.model.lock().unwrap().check(&found, known.truncated);
                 WHOLE.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                assert!(bad > 0 && error.kind == LogErrorKind::Damaged, "{error}");
+                assert!(!bad.is_empty() && error.kind == LogErrorKind::Damaged, "{error}");
                 TOLD.fetch_add(1, Ordering::Relaxed);
             }
         }
