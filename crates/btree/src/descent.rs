@@ -152,15 +152,9 @@ impl Tree {
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;
                 let page_use = if level == 0 { leaf_use } else { PageUse::Working };
-                guard = match pool.shared_in_memory_for(page, page_use) {
-                    Some(next) => next,
-                    None => {
-                        let next =
-                            self.read_child(guard, &mut restarts, || pool.shared_for(page, page_use))?;
-                        let Some(next) = next else { continue 'root };
-                        next
-                    }
-                };
+                let next = self.child_shared(guard, page, page_use, &mut restarts)?;
+                let Some(next) = next else { continue 'root };
+                guard = next;
                 expected = Some(level);
             }
         }

@@ -295,10 +295,9 @@ impl RowReader {
         if self.for_update || txn.isolation() == Isolation::Serializable || keys.len() < 2 {
             return;
         }
-        let rows = &mut self.together;
-        rows.begin(keys.len());
-        let outcome = txn
-            .in_statement(view, |txn| txn.get_many(&state.tree, keys, |number, row| rows.set(number, row)));
+        let outcome = self.together.fill(keys.len(), |rows| {
+            txn.in_statement(view, |txn| txn.get_many(&state.tree, keys, |number, row| rows.set(number, row)))
+        });
         self.writes = outcome.ok().map(|()| txn.writes());
     }
 

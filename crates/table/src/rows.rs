@@ -44,8 +44,18 @@ impl Rows {
         (0..self.len()).map(|number| self.get(number))
     }
 
+    /// Replaces the rows by those that `read` sets, of `count` keys; there are none after an error.
+    pub(crate) fn fill<E>(
+        &mut self,
+        count: usize,
+        read: impl FnOnce(&mut Rows) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.begin(count);
+        read(self).inspect_err(|_| self.begin(0))
+    }
+
     /// Forgets all rows, for `count` keys.
-    pub(crate) fn begin(&mut self, count: usize) {
+    fn begin(&mut self, count: usize) {
         self.bytes.clear();
         self.found.clear();
         self.found.resize(count, None);

@@ -121,12 +121,12 @@ impl State {
         keys: &[K],
         rows: &mut Rows,
     ) -> Result<(), TableError> {
-        rows.begin(keys.len());
-        let outcome = txn.in_one_statement(|txn| {
-            txn.get_many(&self.tree, keys, |number, row| rows.set(number, row))?;
-            self.complete_all(keys, rows)
-        });
-        outcome.inspect_err(|_| rows.begin(0))
+        rows.fill(keys.len(), |rows| {
+            txn.in_one_statement(|txn| {
+                txn.get_many(&self.tree, keys, |number, row| rows.set(number, row))?;
+                self.complete_all(keys, rows)
+            })
+        })
     }
 
     /// As [`State::get_many`], locking the rows.
@@ -136,10 +136,10 @@ impl State {
         keys: &[K],
         rows: &mut Rows,
     ) -> Result<(), TableError> {
-        rows.begin(keys.len());
-        let outcome = txn.get_many_for_update(&self.tree, keys, |number, row| rows.set(number, row));
-        let outcome = outcome.map_err(TableError::from).and_then(|()| self.complete_all(keys, rows));
-        outcome.inspect_err(|_| rows.begin(0))
+        rows.fill(keys.len(), |rows| {
+            txn.get_many_for_update(&self.tree, keys, |number, row| rows.set(number, row))?;
+            self.complete_all(keys, rows)
+        })
     }
 
     /// As [`State::complete`], of all rows that have just been read.

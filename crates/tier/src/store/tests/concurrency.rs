@@ -131,20 +131,7 @@ fn a_read_overtaken_by_a_move_and_a_reuse_of_the_place_is_repeated() {
     let pages = allocate(&store, &log, 40).unwrap();
     write(&store, &log, &pages);
     let place = store.entry_of(pages[0]).unwrap().place();
-    let overtake = {
-        let (store, log, pages) = (store.clone(), log.clone(), pages.clone());
-        move || {
-            for _ in 0..100 {
-                write(&store, &log, &pages);
-                log.flush(log.end()).unwrap();
-                if pages[1..].iter().any(|page| store.entry_of(*page).unwrap().place() == place) {
-                    return;
-                }
-            }
-            panic!("the place is reused sooner or later");
-        }
-    };
-    trap.set(overtake);
+    trap.set(reusing((&store, &log), &pages, place));
     let (version, bytes) = read(&store, pages[0]).unwrap();
     assert!(store.entry_of(pages[0]).unwrap().place() != place && !trap.is_set());
     assert_eq!(Some(version), store.version_of(pages[0]).unwrap());

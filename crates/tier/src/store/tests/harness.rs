@@ -4,6 +4,7 @@ use crate::error::TierError;
 use crate::page_tier::{Lifetime, PageTier, Written};
 use crate::store::Journal;
 use crate::store::Store;
+use crate::store::geometry::Place;
 use crate::store::records::{self, Change};
 use crate::testing::small_store;
 pub(crate) use crate::testing::small_store::{
@@ -160,4 +161,23 @@ pub(crate) fn copy(device: &dyn Device) -> Arc<MemoryDevice> {
     copy.grow(device.len(), Fill::Sparse).unwrap();
     copy.write(0, &contents(device), Durability::Later).unwrap();
     Arc::new(copy)
+}
+
+/// Moves `pages` until another of them than the first lies at `place`, where that one was.
+pub(crate) fn reusing(
+    (store, log): (&Arc<Store>, &Arc<TestLog>),
+    pages: &[PageId],
+    place: Option<Place>,
+) -> impl FnOnce() + Send + 'static {
+    let (store, log, pages) = (store.clone(), log.clone(), pages.to_vec());
+    move || {
+        for _ in 0..100 {
+            write(&store, &log, &pages);
+            log.flush(log.end()).unwrap();
+            if pages[1..].iter().any(|page| store.entry_of(*page).unwrap().place() == place) {
+                return;
+            }
+        }
+        panic!("the place is reused sooner or later");
+    }
 }

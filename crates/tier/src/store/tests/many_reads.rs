@@ -142,20 +142,7 @@ fn a_batch_overtaken_by_moves_is_repeated() {
     let (log, trap) = (TestLog::new(), Trap::default());
     let (store, pages) = written(trap.over_reads(Arc::new(MemoryDevice::new("store"))), &log);
     let first = store.entry_of(pages[0]).unwrap().place();
-    let overtake = {
-        let (store, log, pages) = (store.clone(), log.clone(), pages.clone());
-        move || {
-            for _ in 0..100 {
-                write(&store, &log, &pages);
-                log.flush(log.end()).unwrap();
-                if pages[1..].iter().any(|page| store.entry_of(*page).unwrap().place() == first) {
-                    return;
-                }
-            }
-            panic!("the place is reused sooner or later");
-        }
-    };
-    trap.set(overtake);
+    trap.set(reusing((&store, &log), &pages, first));
     let read = read_many(&*store, &pages);
     assert!(!trap.is_set(), "the pages moved during the read");
     pages.iter().zip(&read).for_each(|(page, read)| expect(&store, *page, read));
