@@ -21,6 +21,8 @@ const SHIPPED: &[(&str, &str)] = &[
     ("myers-b", include_str!("../profiles/myers-b.toml")),
     ("myers-disk", include_str!("../profiles/myers-disk.toml")),
     ("myers-nand", include_str!("../profiles/myers-nand.toml")),
+    ("ocz-core", include_str!("../profiles/ocz-core.toml")),
+    ("barracuda-7200-7", include_str!("../profiles/barracuda-7200-7.toml")),
     ("nvme", include_str!("../profiles/nvme.toml")),
     ("sata-ssd", include_str!("../profiles/sata-ssd.toml")),
     ("microsd", include_str!("../profiles/microsd.toml")),

@@ -42,6 +42,8 @@ pub enum Parameter {
     CacheBytes,
     /// Mean seek.
     SeekAverageMs,
+    /// Rotations a minute.
+    Rpm,
     /// Rate of the medium; a write cache drains faster or slower in proportion.
     TransferMbS,
     /// Time of a write that the cache acknowledges.
@@ -87,8 +89,8 @@ pub struct Variant {
 impl Parameter {
     /// Whether a greater value makes the device faster.
     fn more_is_faster(self) -> bool {
-        use Parameter::{AppendStreams, CacheBytes, Channels, TransferMbS};
-        matches!(self, Channels | AppendStreams | CacheBytes | TransferMbS)
+        use Parameter::{AppendStreams, CacheBytes, Channels, Rpm, TransferMbS};
+        matches!(self, Channels | AppendStreams | CacheBytes | Rpm | TransferMbS)
     }
 }
 
@@ -170,6 +172,11 @@ impl ModelSection {
                     mechanics.seek_track_ms *= factor;
                     mechanics.seek_average_ms = value;
                     mechanics.seek_full_ms *= factor;
+                }
+            }
+            Parameter::Rpm => {
+                if let Some(mechanics) = &mut self.mechanics {
+                    mechanics.rpm = value;
                 }
             }
             Parameter::TransferMbS => {
