@@ -193,8 +193,7 @@ impl BufferPool {
                 }
             } else if let Some(mut incoming) = self.claim(PageUse::Working)?.install(page, Uses::COLD) {
                 incoming.bytes_mut().fill(0);
-                let guard = ExclusiveGuard::new(self, incoming.finish(Lsn::ZERO));
-                guard.forget_base();
+                let guard = ExclusiveGuard::new(self, incoming.finish(Found::without_base(Lsn::ZERO)));
                 guard.allow_devices();
                 return Ok(guard);
             }
@@ -225,7 +224,7 @@ impl BufferPool {
                             || overwritten.is_some_and(|lsn| self.is_stored_before(page, lsn))) =>
                 {
                     incoming.bytes_mut().fill(0);
-                    Found { version: Lsn::ZERO, dirty: false, cached: false }
+                    Found::without_base(Lsn::ZERO)
                 }
                 found => found?,
             };

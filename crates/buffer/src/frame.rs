@@ -12,8 +12,8 @@
 //! | page, next | exclusive latch and the page table's shard lock | anywhere, as a hint; certain under either |
 //! | counter | exclusive latch | any latch |
 //! | tier version | exclusive latch, or the writing flag | any latch |
-//! | changes | exclusive latch, or shared latch and the writing flag | the same |
-//! | in flight | the writing flag | the writing flag |
+//! | base, copied changes | exclusive latch (a page comes in) or writing flag | the writing flag |
+//! | changes since | exclusive latch, or shared latch and the writing flag | the same |
 //! | uses | exclusive latch; anywhere, as hints | anywhere |
 //! | offered | anywhere: a hint | anywhere |
 //! | waiters | by threads about to block on the latch, and by [`Pin`]s | by the thread that gives the frame to another page |

@@ -5,7 +5,7 @@
 //! [`IntentGuard::apply`], which asks for the LSN of the change's record, and
 //! [`ExclusiveGuard::redo`].
 
-use crate::change_set::{ChangeSet, Changed};
+use crate::changed::Changed;
 use crate::frame::state::Pin;
 use crate::frame::{ExclusiveHold, FrameId, SharedHold};
 use crate::pool::BufferPool;
@@ -150,11 +150,6 @@ impl<'a> ExclusiveGuard<'a> {
         SharedGuard { hold: self.hold.downgrade() }
     }
 
-    /// The tier has no version of this page that a delta could be relative to.
-    pub(crate) fn forget_base(&self) {
-        self.hold.frame().changes.set(ChangeSet::MOST);
-    }
-
     fn assert_announced(&self, lsn: Lsn) {
         let recovery_lsn = self.pool.recovery.get(self.hold.id());
         assert!(
@@ -166,10 +161,14 @@ impl<'a> ExclusiveGuard<'a> {
 
     fn change(&mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) {
         let unfinished = Unfinished { pool: self.pool, page: self.page(), id: self.hold.id() };
+        #[cfg(debug_assertions)]
+        let before = self.hold.bytes().to_vec();
         let changed = change(self.hold.bytes_mut());
         std::mem::forget(unfinished);
+        #[cfg(debug_assertions)]
+        changed.assert_names_all(&before, self.hold.bytes());
         let frame = self.hold.frame();
-        frame.changes.set(frame.changes.get().with_change(&changed, self.pool.page_size()));
+        frame.note_changes(changed.granules(self.pool.page_size()));
         frame.set_version(lsn);
         frame.count_change();
     }

@@ -37,7 +37,7 @@
 #![deny(unsafe_code)]
 #![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
-mod change_set;
+mod changed;
 mod cleaner;
 mod cleaner_call;
 mod cleaning;
@@ -66,7 +66,7 @@ mod staging;
 mod to_clean;
 mod write_back;
 
-pub use change_set::{ByteRanges, Changed};
+pub use changed::{ByteRanges, Changed};
 pub use cleaner::Cleaner;
 pub use error::{BufferError, BufferErrorKind, Fixed};
 pub use fix::InMemory;

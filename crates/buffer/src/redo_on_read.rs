@@ -5,7 +5,7 @@
 //! page is shown to it after the tier's read and before its latch is first released. So no thread
 //! sees a page that lacks a change, and a page that cannot be redone is in no frame.
 
-use crate::change_set::Changed;
+use crate::changed::Changed;
 use crate::error::{BufferErrorKind, Fixed};
 use crate::frame::ExclusiveHold;
 use crate::guard::ExclusiveGuard;
@@ -80,8 +80,7 @@ impl BufferPool {
             Err(error) if !error.concerns_the_page() => return Err(error),
             Ok(_) | Err(_) => {}
         }
-        let mut guard = ExclusiveGuard::new(self, incoming.finish(Lsn::ZERO));
-        guard.forget_base();
+        let mut guard = ExclusiveGuard::new(self, incoming.finish(Found::without_base(Lsn::ZERO)));
         guard.redo(version, image);
         guard.end_redo();
         Ok(true)
@@ -94,7 +93,7 @@ impl BufferPool {
         incoming: Incoming<'a>,
         found: Found,
     ) -> Fixed<Option<ExclusiveHold<'a>>> {
-        let hold = incoming.finish(found.version);
+        let hold = incoming.finish(found);
         if !self.pending.active.load(Acquire) {
             return Ok(Some(hold));
         }

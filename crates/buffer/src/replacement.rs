@@ -19,15 +19,14 @@
 //! for (a batch being written) ends without any latch. No hang: attempts are bounded and end in an
 //! error that says why; and a cleaner that begins no batch is not waited for long.
 
-use crate::change_set::ChangeSet;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::{ExclusiveHold, FrameId};
 use crate::page_use::{PageUse, Uses};
 use crate::pool::BufferPool;
 use crate::write_back::{Added, Batch};
 use firndb_base::sync::{before_device, thread};
-use firndb_base::{Lsn, PageId, clock};
-use firndb_tier::{PageRead, TierError};
+use firndb_base::{PageId, clock};
+use firndb_tier::{Found, PageRead, TierError};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -139,16 +138,16 @@ impl<'a> Incoming<'a> {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.hold.as_mut().expect("held until it is finished").bytes_mut()
     }
-    /// The bytes are there, as version `version`, which the tier has.
-    pub(crate) fn finish(mut self, version: Lsn) -> ExclusiveHold<'a> {
+    /// The bytes are there, as the tier found them.
+    pub(crate) fn finish(mut self, found: Found) -> ExclusiveHold<'a> {
         let hold = self.hold.take().expect("held until it is finished");
         let frame = hold.frame();
         assert!(self.pool.recovery.get(hold.id()).is_none(), "a page comes in clean");
         assert!(!frame.is_writing(), "a frame is given away only when no image of it is on its way");
-        frame.changes.set(ChangeSet::NONE);
-        frame.in_flight.set(ChangeSet::NONE);
-        frame.set_version(version);
-        frame.set_tier_version(version);
+        frame.set_base(found.base, found.changes);
+        frame.forget_changes_since();
+        frame.set_version(found.version);
+        frame.set_tier_version(found.version);
         frame.set_offered(false);
         frame.set_redone(false);
         if frame.uses().is_ahead() {

@@ -12,10 +12,22 @@
 //!
 //! After a failure nothing is changed: the frame is as dirty as it was.
 //!
+//! A frame knows its page's base and what differs from it, in two sets: what the image differs by
+//! that was read or copied last, and what was changed *since*.
+//! * A read sets base and first set as the tier returned them; the second is empty. Without a base
+//!   (never written, made anew, or unreadable and to be redone) the first is everything. Redo is a
+//!   change like any other.
+//! * A change adds to the second, under the exclusive latch.
+//! * A copy moves the second into the first, under a shared latch and the writing flag, and offers
+//!   that. So the image, its version and its set are of one moment.
+//! * If the tier takes the image, its outcome replaces base and first set: what it says is of just
+//!   that image. What was changed meanwhile is in the second set and stays. If the tier declines
+//!   it, or fails, the sets stay: the next copy names all of it again.
+//! * Only a page that another comes in for loses its sets.
+//!
 //! Order: shared latch (tried; or blocking with no batch held) → writing flag → staging buffer →
 //! log, tier. A thread with a batch never blocks on a latch.
 
-use crate::change_set::ChangeSet;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::state::WritingFlag;
 use crate::frame::{FrameId, SharedHold};
@@ -24,8 +36,7 @@ use crate::ranks;
 use firndb_base::sync::RankHold;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
-use firndb_tier::{Lifetime, PageWrite, TierError, TierErrorKind, Written};
-use std::ops::Range;
+use firndb_tier::{Base, Changes, Lifetime, PageWrite, TierError, TierErrorKind, Written};
 
 /// What became of a frame offered to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +55,13 @@ struct Image<'a> {
     id: FrameId,
     page: PageId,
     version: Lsn,
-    /// The tier's version that `changed` is relative to.
-    base: Lsn,
     dirty: bool,
     recovery_lsn: Lsn,
     /// At or before the first change that the image does not have.
     later_changes: Lsn,
-    changed: Option<Vec<Range<u16>>>,
+    base: Option<Base>,
+    /// What the image differs from the base by.
+    changes: Changes,
 }
 
 /// Images to be written together. Holds a staging buffer and the writing flags of its frames.
@@ -129,22 +140,20 @@ impl<'a> Batch<'a> {
         let version = frame.version();
         let recovery_lsn = if dirty { recovery_lsn.expect("asserted above") } else { version };
         assert!(recovery_lsn <= version, "{page:?}: recovery LSN {recovery_lsn} is after version {version}");
-        let changes = frame.in_flight.get().with_all(frame.changes.get(), page_size);
-        frame.in_flight.set(changes);
-        frame.changes.set(ChangeSet::NONE);
+        let (base, changes) = frame.copy_changes();
         self.images.push(Image {
             writing,
             id,
             page,
             version,
-            base: frame.tier_version(),
             dirty,
             recovery_lsn,
             // Latched: no change is in flight. Redo has LSNs before the log's end; its next one is
             // only known to be later than its last one, where a record begins for sure: the bound
             // may become a redo start.
             later_changes: if frame.is_redone() { version } else { pool.log.end() },
-            changed: changes.to_ranges(),
+            base,
+            changes,
         });
         Added::Copied
     }
@@ -208,8 +217,8 @@ impl<'a> Batch<'a> {
                 recovery_lsn: image.recovery_lsn,
                 dirty: image.dirty,
                 data,
-                changed: image.changed.as_deref(),
                 base: image.base,
+                changes: image.changes,
                 lifetime: Lifetime::Unknown,
                 outcome: Err(TierError::new(TierErrorKind::Failed, "the tier returned no result")),
             });
@@ -223,9 +232,11 @@ impl<'a> Batch<'a> {
         let (pool, frame) = (self.pool, image.writing.frame());
         let outcome = outcome?;
         frame.set_offered(true);
-        frame.in_flight.set(ChangeSet::NONE);
+        if let Written::Taken { base, changes } = outcome {
+            frame.set_base(base, changes);
+        }
         if image.dirty {
-            assert!(outcome == Written::Taken, "the tier declined a dirty page: {:?}", image.page);
+            assert!(outcome.is_taken(), "the tier declined a dirty page: {:?}", image.page);
             pool.counters.pages_written.add(1);
             frame.set_tier_version(image.version);
             pool.recovery.raise(image.id, &image.writing, image.later_changes);

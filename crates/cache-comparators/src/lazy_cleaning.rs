@@ -151,7 +151,7 @@ impl PageTier for LazyCleaning {
             self.store.write_batch(writes);
             // The images here are older now. No thread reads them meanwhile: these pages are in
             // DRAM.
-            let taken = writes.iter().filter(|write| write.dirty && write.outcome == Ok(Written::Taken));
+            let taken = writes.iter().filter(|write| write.dirty && write.is_taken());
             return self.invalidate(taken.map(|write| &write.page));
         }
         self.take(writes);

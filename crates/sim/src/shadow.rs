@@ -19,7 +19,7 @@
 use firndb::{Lsn, PageId};
 use firndb_base::checksum::crc32c;
 use firndb_log::{Appended, LogError, Record};
-use firndb_tier::{Allocation, Found, PageRead, PageTier, PageWrite, TierError, Written};
+use firndb_tier::{Allocation, Found, PageRead, PageTier, PageWrite, TierError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -125,7 +125,7 @@ impl Pages {
     }
 
     fn written(&mut self, write: &PageWrite<'_>, before: Option<Known>) {
-        if write.outcome != Ok(Written::Taken) {
+        if !write.is_taken() {
             return;
         }
         let (page, version) = (write.page, write.version);
@@ -190,7 +190,7 @@ impl PageTier for Watched {
 mod tests {
     use super::*;
     use firndb_log::LogClass;
-    use firndb_tier::{Prepared, TierStatistics};
+    use firndb_tier::{Prepared, TierStatistics, Written};
 
     /// Returns the same version and bytes for every page, as set, and takes everything.
     struct Puppet(Mutex<(Lsn, u8)>);
@@ -203,11 +203,13 @@ mod tests {
             let (version, byte) = *self.0.lock().expect("no panic under it");
             for read in reads {
                 read.buf.fill(byte);
-                read.outcome = Ok(Found { version, dirty: false, cached: true });
+                read.outcome = Ok(Found { cached: true, ..Found::without_base(version) });
             }
         }
         fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
-            writes.iter_mut().for_each(|write| write.outcome = Ok(Written::Taken));
+            for write in writes {
+                write.outcome = Ok(Written::Taken { base: write.base, changes: write.changes });
+            }
         }
         fn make_batch_space(&self) -> usize {
             1
@@ -263,8 +265,8 @@ mod tests {
                 recovery_lsn: Lsn(version),
                 dirty: true,
                 data: &[byte; 64],
-                changed: None,
-                base: Lsn(0),
+                base: None,
+                changes: firndb_tier::Changes::ALL,
                 lifetime: firndb_tier::Lifetime::Unknown,
                 outcome: Ok(Written::Declined),
             }]);

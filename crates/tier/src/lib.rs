@@ -21,6 +21,7 @@ pub mod cache;
 mod error;
 #[doc(hidden)]
 pub mod forward;
+mod granules;
 mod merged_reads;
 pub mod page_cache;
 mod page_tier;
@@ -31,6 +32,7 @@ mod switch;
 pub mod testing;
 
 pub use error::{TierError, TierErrorKind};
+pub use granules::{Base, Changes};
 pub use page_cache::{
     BackingStore, CacheKind, CacheOptions, CacheSite, CacheState, Cached, PageCache, RebuildFrom,
 };

@@ -1,9 +1,9 @@
 //! The interface between the buffer and the tiers below it.
 
 use crate::error::TierError;
+use crate::granules::{Base, Changes};
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, LogClass, LogError, Record};
-use std::ops::Range;
 
 /// How long a version of a page is expected to last: a hint for placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -39,6 +39,18 @@ pub struct Found {
     pub dirty: bool,
     /// Whether it was found in a tier above the store.
     pub cached: bool,
+    /// As in [`PageWrite`].
+    pub base: Option<Base>,
+    /// As in [`PageWrite`].
+    pub changes: Changes,
+}
+
+impl Found {
+    /// A version of which no base is known.
+    #[must_use]
+    pub const fn without_base(version: Lsn) -> Found {
+        Found { version, dirty: false, cached: false, base: None, changes: Changes::ALL }
+    }
 }
 
 /// Where the newest version of a page would be read from, by what is in memory. A hint: it may be
@@ -75,10 +87,12 @@ pub struct PageWrite<'a> {
     pub dirty: bool,
     /// The page's image.
     pub data: &'a [u8],
-    /// Byte ranges that differ from version `base`; `None` if unknown or large.
-    pub changed: Option<&'a [Range<u16>]>,
-    /// The version against which `changed` was computed.
-    pub base: Lsn,
+    /// A whole image of the page, of this incarnation, that the store had on its device. It may
+    /// have been replaced by a newer one. `None` if the page was never written, or it is unknown:
+    /// then the page must be written whole, and `changes` is [`Changes::ALL`].
+    pub base: Option<Base>,
+    /// What of `data` may differ from `base`.
+    pub changes: Changes,
     /// Expected lifetime of this version.
     pub lifetime: Lifetime,
     /// Set by `write_batch`; until then [`TierError::unset`].
@@ -96,11 +110,23 @@ impl<'a> PageWrite<'a> {
             recovery_lsn,
             dirty: true,
             data,
-            changed: None,
-            base: Lsn::ZERO,
+            base: None,
+            changes: Changes::ALL,
             lifetime: Lifetime::Unknown,
             outcome: Err(TierError::unset()),
         }
+    }
+
+    /// The same write, of an image that differs from `base` by `changes`.
+    #[must_use]
+    pub fn changed_since(self, base: Option<Base>, changes: Changes) -> PageWrite<'a> {
+        PageWrite { base, changes, ..self }
+    }
+
+    /// Whether a tier took it.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.outcome.as_ref().is_ok_and(|written| written.is_taken())
     }
 }
 
@@ -108,11 +134,24 @@ impl<'a> PageWrite<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// The tier holds this version: the frame is clean now.
-    Taken,
+    Taken {
+        /// The page's base now: that of the write, unless the store has the image whole now.
+        base: Option<Base>,
+        /// What the image that was taken differs from it by.
+        changes: Changes,
+    },
     /// The tier did not take it: the page was clean, or the version is older than the one the tier
     /// holds (another thread wrote a newer one meanwhile, or the page was freed and allocated
     /// anew). If the frame still holds this version the buffer may drop it.
     Declined,
+}
+
+impl Written {
+    /// Whether the tier took it.
+    #[must_use]
+    pub const fn is_taken(self) -> bool {
+        matches!(self, Written::Taken { .. })
+    }
 }
 
 /// Pages that a structure change allocates and frees.

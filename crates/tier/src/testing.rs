@@ -4,9 +4,11 @@
 pub mod small_store;
 
 use crate::error::{TierError, TierErrorKind};
+use crate::granules::{Base, Changes};
 use crate::page_tier::{
     Allocation, Found, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts, Written,
 };
+use firndb_base::checksum::crc32c;
 use firndb_base::sync::Mutex;
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, Kind, LogClass, LogError, Record};
@@ -16,6 +18,21 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct MemoryTier {
     page_size: usize,
     state: Mutex<State>,
+}
+
+/// What became of a written page, without its base: for tests that compare outcomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    /// As [`Written::Taken`].
+    Taken,
+    /// As [`Written::Declined`].
+    Declined,
+}
+
+impl From<Written> for Took {
+    fn from(written: Written) -> Took {
+        if written.is_taken() { Took::Taken } else { Took::Declined }
+    }
 }
 
 /// LSN and image of a page's newest version; no image if it was never written.
@@ -47,6 +64,16 @@ impl MemoryTier {
     }
 }
 
+/// A page's base after this image was written.
+fn base(version: Lsn, image: &[u8]) -> Base {
+    Base { version, checksum: crc32c(image) }
+}
+
+fn found(version: Lsn, image: Option<&[u8]>) -> Found {
+    let Some(image) = image else { return Found::without_base(version) };
+    Found { base: Some(base(version, image)), changes: Changes::NONE, ..Found::without_base(version) }
+}
+
 impl PageTier for MemoryTier {
     fn page_size(&self) -> usize {
         self.page_size
@@ -70,7 +97,7 @@ impl PageTier for MemoryTier {
                         Some(image) => read.buf.copy_from_slice(image),
                         None => read.buf.fill(0),
                     }
-                    Ok(Found { version: *version, dirty: false, cached: false })
+                    Ok(found(*version, image.as_deref()))
                 }
             };
         }
@@ -100,7 +127,8 @@ impl PageTier for MemoryTier {
                 Some(entry) => {
                     assert!(write.version >= entry.0, "a version never goes back");
                     *entry = (write.version, Some(write.data.into()));
-                    Ok(Written::Taken)
+                    let base = Some(base(write.version, write.data));
+                    Ok(Written::Taken { base, changes: Changes::NONE })
                 }
             };
         }

@@ -10,7 +10,7 @@ use firndb_buffer::{BufferPool, PoolOptions};
 use firndb_device::Device;
 use firndb_log::{Appended, Log, LogError, LogScan, Record};
 use firndb_tier::testing::MemoryTier;
-use firndb_tier::{Allocation, Lifetime, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firndb_tier::{Allocation, PageTier, PageWrite, TierError};
 use std::collections::BTreeMap;
 
 /// A tier that notes where each group with allocations ends.
@@ -234,19 +234,9 @@ fn reopen(run: &Run, pages: &Pages) -> Tree {
     let nowhere = Appended { first: Lsn::ZERO, end: Lsn::ZERO };
     tier.publish(Allocation { allocate: &ids, free: &[] }, &mut |_| Ok(nowhere)).unwrap();
     for (&page, (version, data)) in pages {
-        let mut writes = [PageWrite {
-            page,
-            version: *version,
-            recovery_lsn: *version,
-            dirty: true,
-            data,
-            changed: None,
-            base: Lsn::ZERO,
-            lifetime: Lifetime::Unknown,
-            outcome: Err(TierError::new(TierErrorKind::Failed, "")),
-        }];
+        let mut writes = [PageWrite::back(page, *version, *version, data)];
         tier.write_batch(&mut writes);
-        assert_eq!(writes[0].outcome, Ok(Written::Taken));
+        assert!(writes[0].is_taken(), "{:?}", writes[0].outcome);
     }
     // Page numbers continue after those in use.
     while tier.reserve(CLASS).unwrap().0 < ids.last().map_or(0, |page| page.0) {}

@@ -1,7 +1,7 @@
 //! What is known of a frame but its bytes: the fields of the table in `frame.rs`, and what may be
 //! done to each.
 
-use crate::change_set::ChangeSetCell;
+use crate::changed::ChangesCell;
 use crate::page_use::{PageUse, Uses};
 use crate::ranks;
 use firndb_base::sync::RawLatch;
@@ -10,6 +10,7 @@ use firndb_base::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use firndb_base::{Lsn, PageId};
+use firndb_tier::{Base, Changes};
 
 /// The page word of a frame that holds no page. Not a page's number: see [`can_be_held`].
 const NO_PAGE: u64 = u64::MAX;
@@ -37,10 +38,14 @@ pub(crate) struct Frame {
     redone: AtomicBool,
     /// Whether its page's bytes are still to come.
     filling: AtomicBool,
-    /// What differs from the tier's version, or from the image in flight if there is one.
-    pub(crate) changes: ChangeSetCell,
-    /// What the image in flight changed; kept after a failed write and then part of the next image.
-    pub(crate) in_flight: ChangeSetCell,
+    /// Whether the page has a base; its version and checksum.
+    has_base: AtomicBool,
+    base_checksum: AtomicU32,
+    base_version: AtomicU64,
+    /// What of the image that was read, or copied last for the tier, differs from the base.
+    copied: ChangesCell,
+    /// What was changed since that image.
+    since: ChangesCell,
 }
 
 const _: () = assert!(size_of::<Frame>() == 128);
@@ -60,8 +65,11 @@ impl Frame {
             offered: AtomicBool::new(false),
             redone: AtomicBool::new(false),
             filling: AtomicBool::new(false),
-            changes: ChangeSetCell::new(),
-            in_flight: ChangeSetCell::new(),
+            has_base: AtomicBool::new(false),
+            base_checksum: AtomicU32::new(0),
+            base_version: AtomicU64::new(0),
+            copied: ChangesCell::new(Changes::ALL),
+            since: ChangesCell::new(Changes::NONE),
         }
     }
 
@@ -120,6 +128,42 @@ impl Frame {
     /// Whether the bytes are newer than the tier's: certain under a latch.
     pub(crate) fn is_newer_than_tier(&self) -> bool {
         self.version() != self.tier_version()
+    }
+
+    /// Notes the base of the image that was just read, or that the tier took, and what that image
+    /// differs from it by. The caller has read the page, or holds the writing flag.
+    pub(crate) fn set_base(&self, base: Option<Base>, changes: Changes) {
+        debug_assert!(self.is_writing() || self.latch.is_locked_exclusive(), "the writer or the reader");
+        assert!(base.is_some() || changes.is_all(), "without a base everything is changed");
+        self.has_base.store(base.is_some(), Relaxed);
+        if let Some(base) = base {
+            self.base_version.store(base.version.0, Relaxed);
+            self.base_checksum.store(base.checksum, Relaxed);
+        }
+        self.copied.set(changes);
+    }
+    /// The image that was read, or copied last, is the frame's: nothing was changed since.
+    pub(crate) fn forget_changes_since(&self) {
+        self.debug_assert_exclusive();
+        self.since.set(Changes::NONE);
+    }
+    /// Adds what was changed just now.
+    #[inline]
+    pub(crate) fn note_changes(&self, changes: Changes) {
+        self.debug_assert_exclusive();
+        self.since.add(changes);
+    }
+    /// The base and what the frame differs from it by; what is changed from now on counts as
+    /// changed since. The caller copies the page, latched shared, and holds the writing flag.
+    pub(crate) fn copy_changes(&self) -> (Option<Base>, Changes) {
+        debug_assert!(self.is_writing() && self.latch.is_locked(), "the writer, while it copies");
+        self.copied.add(self.since.get());
+        self.since.set(Changes::NONE);
+        let base = || Base {
+            version: Lsn(self.base_version.load(Relaxed)),
+            checksum: self.base_checksum.load(Relaxed),
+        };
+        (self.has_base.load(Relaxed).then(base), self.copied.get())
     }
 
     pub(crate) fn uses(&self) -> Uses {

@@ -1,6 +1,7 @@
 //! The tests of this crate's public interface, in one program: each file is one promise or one way
 //! to break it.
 
+mod changes_are_counted_from_the_base;
 mod common;
 mod eviction_is_a_pipeline;
 mod failures_lose_nothing;

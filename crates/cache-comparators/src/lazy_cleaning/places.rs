@@ -2,6 +2,7 @@
 //! taken, and one of the dirty pages, which the cleaner follows.
 
 use firndb_base::{Lsn, PageId};
+use firndb_tier::{Base, Changes, Written};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most pages, neighbours in page number, that the cleaner takes for the sake of one cold page.
@@ -16,6 +17,9 @@ pub(crate) struct Place {
     pub(crate) page: PageId,
     pub(crate) version: Lsn,
     pub(crate) checksum: u32,
+    /// As it came with the image, or as the store returned it when it took the image.
+    pub(crate) base: Option<Base>,
+    pub(crate) changes: Changes,
     pub(crate) dirty: bool,
     /// The first change that the store does not have; meaningless if clean.
     pub(crate) recovery_lsn: Lsn,
@@ -117,6 +121,8 @@ impl State {
             page,
             version,
             checksum: 0,
+            base: None,
+            changes: Changes::ALL,
             dirty: false,
             recovery_lsn: Lsn::MAX,
             after_cleaning: None,
@@ -160,13 +166,16 @@ impl State {
         orders.remove(&was);
         orders.insert(order);
     }
-    /// Notes that the store has this version of the page in the place.
-    pub(crate) fn cleaned(&mut self, at: usize, stored: Lsn) {
+    /// Notes that the store has this version of the page in the place, and what it returned.
+    pub(crate) fn cleaned(&mut self, at: usize, stored: Lsn, written: Option<Written>) {
         let place = self.place(at);
         if !place.dirty {
             return;
         }
         if place.version == stored {
+            if let Some(Written::Taken { base, changes }) = written {
+                (place.base, place.changes) = (base, changes);
+            }
             self.set_dirty(at, false);
         } else if let Some(lsn) = place.after_cleaning {
             place.recovery_lsn = lsn;
@@ -219,7 +228,7 @@ mod tests {
         assert_eq!(chosen(&state, 1), [19, 20, 21, 22]);
         // A clean page, and one that a thread is writing, end a group.
         let clean = at(&state, 21);
-        state.cleaned(clean, Lsn(1));
+        state.cleaned(clean, Lsn(1), None);
         let moving = at(&state, 19);
         state.place(moving).moving = true;
         assert_eq!(chosen(&state, 1), [20]);
@@ -240,7 +249,7 @@ mod tests {
         assert_eq!(state.victim(), None, "all are dirty");
         for number in [2, 3, 4] {
             let place = at(&state, number);
-            state.cleaned(place, Lsn(1));
+            state.cleaned(place, Lsn(1), None);
         }
         assert_eq!(state.victim(), Some(at(&state, 2)), "not the colder dirty one");
         let used = at(&state, 2);

@@ -63,8 +63,8 @@ impl LazyCleaning {
         for (Pinned { read, at, place }, outcome) in pinned.into_iter().zip(outcomes) {
             match outcome {
                 Ok(()) => {
-                    reads[read].outcome =
-                        Ok(Found { version: place.version, dirty: place.dirty, cached: true });
+                    let Place { version, dirty, base, changes, .. } = place;
+                    reads[read].outcome = Ok(Found { version, dirty, cached: true, base, changes });
                 }
                 Err(error) if place.dirty => reads[read].outcome = Err(error),
                 Err(_) => {

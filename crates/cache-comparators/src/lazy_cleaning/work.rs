@@ -60,7 +60,7 @@ impl LazyCleaning {
             write.outcome = claim.map(|claim| match claim {
                 Some((at, fresh)) => {
                     claimed.push((index, at, fresh));
-                    Written::Taken
+                    Written::Taken { base: write.base, changes: write.changes }
                 }
                 None => Written::Declined,
             });
@@ -102,10 +102,12 @@ impl LazyCleaning {
         self.counters.wrote(write.data.len());
         place.version = write.version;
         place.checksum = LazyCleaning::checksum(write.page, write.version, write.data);
+        (place.base, place.changes) = (write.base, write.changes);
+        let taken = Written::Taken { base: write.base, changes: write.changes };
         if state.pages.get(&write.page) != Some(&at) {
             // Freed meanwhile.
             state.forget(at);
-            return Ok(Written::Taken);
+            return Ok(taken);
         }
         if !fresh {
             state.touch(at);
@@ -119,7 +121,7 @@ impl LazyCleaning {
             state.set_dirty(at, true);
         }
         add(if write.dirty { &self.counters.dirty_enqueued } else { &self.counters.clean_enqueued }, 1);
-        Ok(Written::Taken)
+        Ok(taken)
     }
 
     /// Chooses a place for the page, marked as moving: its own, or a free one, or that of the
@@ -202,9 +204,9 @@ impl LazyCleaning {
         let mut failure = None;
         for ((at, place), outcome) in chosen.iter().zip(outcomes) {
             match outcome {
-                Ok(()) => {
+                Ok(written) => {
                     cleaned += 1;
-                    state.cleaned(*at, place.version);
+                    state.cleaned(*at, place.version, written);
                 }
                 Err(error) => failure = Some(error),
             }
@@ -215,24 +217,27 @@ impl LazyCleaning {
         failure.map_or(Ok(cleaned), Err)
     }
 
+    /// Writes the images that were read to the store and returns what became of them; `None`: the
+    /// page was freed meanwhile.
     pub(crate) fn store_images(
         &self,
         chosen: &[(usize, Place)],
         buf: &[u8],
         read: &[Result<(), TierError>],
-    ) -> Vec<Result<(), TierError>> {
+    ) -> Vec<Result<Option<Written>, TierError>> {
         let page_size = self.header.page_size as usize;
         let mut writes: Vec<PageWrite<'_>> = Vec::with_capacity(chosen.len());
         for (((_, place), data), read) in chosen.iter().zip(buf.chunks(page_size)).zip(read) {
             if read.is_ok() {
-                writes.push(PageWrite::back(place.page, place.version, place.recovery_lsn, data));
+                let write = PageWrite::back(place.page, place.version, place.recovery_lsn, data);
+                writes.push(write.changed_since(place.base, place.changes));
             }
         }
         self.store.write_batch(&mut writes);
         let mut outcomes = writes.into_iter().map(|write| match write.outcome {
-            // Freed meanwhile.
-            Err(error) if error.kind != TierErrorKind::NotAllocated => Err(error),
-            _ => Ok(()),
+            Ok(written) => Ok(Some(written)),
+            Err(error) if error.kind == TierErrorKind::NotAllocated => Ok(None),
+            Err(error) => Err(error),
         });
         let next = |read: &Result<(), TierError>| match read {
             Ok(()) => outcomes.next().expect("an outcome for each write"),

@@ -4,6 +4,7 @@ use super::order::Order;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
+use firndb_tier::{Base, Changes, Found};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A page in its place.
@@ -12,6 +13,10 @@ pub(crate) struct Place {
     pub(crate) page: PageId,
     pub(crate) version: Lsn,
     pub(crate) checksum: u32,
+    /// What the store had on its device when this version entered. Not in TAC's directory on
+    /// flash: unknown of an image that a restart found.
+    pub(crate) base: Option<Base>,
+    pub(crate) changes: Changes,
     /// Drawn when this version entered: shows whether a place still holds what it held.
     pub(crate) stamp: u64,
     /// The store's map has named this version since it entered; readers accept it from then on.
@@ -68,8 +73,17 @@ impl State {
             }
             self.stamp += 1;
             let stamp = self.stamp;
-            let place =
-                Place { page, version, checksum, stamp, proven: false, restored: true, waiting: None };
+            let place = Place {
+                page,
+                version,
+                checksum,
+                base: None,
+                changes: Changes::ALL,
+                stamp,
+                proven: false,
+                restored: true,
+                waiting: None,
+            };
             self.places[at] = Some(place);
             self.pages.insert(page, at);
             self.order.restored(page, at);
@@ -116,19 +130,30 @@ impl State {
         self.free.pop().map(|at| (at, true))
     }
 
-    /// Puts a version of a page in a place that is empty or its own. Returns the stamp.
+    /// Puts a version of a page, that the store has as `found` says, in a place that is empty or
+    /// its own. Returns the stamp.
     pub(crate) fn put(
         &mut self,
         at: usize,
         page: PageId,
-        version: Lsn,
+        found: Found,
         checksum: u32,
         image: Arc<AlignedBuf>,
     ) -> u64 {
+        let Found { version, base, changes, .. } = found;
         self.stamp += 1;
         let stamp = self.stamp;
-        let place =
-            Place { page, version, checksum, stamp, proven: false, restored: false, waiting: Some(image) };
+        let place = Place {
+            page,
+            version,
+            checksum,
+            base,
+            changes,
+            stamp,
+            proven: false,
+            restored: false,
+            waiting: Some(image),
+        };
         match self.places[at].replace(place) {
             None => {
                 let other = self.pages.insert(page, at);

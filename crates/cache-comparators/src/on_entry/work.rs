@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 enum Lookup {
     /// The cache does not hold it.
     Absent,
-    /// It was here, and was read, in this version.
-    Read(Lsn),
+    /// It was here, and was read.
+    Read(Found),
     /// Another image entered its place meanwhile.
     Again,
 }
@@ -34,7 +34,7 @@ impl EntryCache {
         for (index, read) in reads.iter_mut().enumerate() {
             self.state.lock().order.requested(read.page);
             match self.find(read.page, read.buf) {
-                Some(version) => read.outcome = Ok(Found { version, dirty: false, cached: true }),
+                Some(found) => read.outcome = Ok(found),
                 None => missed.push(index),
             }
         }
@@ -43,7 +43,7 @@ impl EntryCache {
         read_below(&*self.store, reads, &missed);
         for index in missed {
             if let PageRead { page, buf, outcome: Ok(found) } = &reads[index] {
-                self.insert_read(*page, found.version, buf);
+                self.insert_read(*page, *found, buf);
             }
         }
         if self.state.lock().queued() > QUEUE_PAGES {
@@ -51,12 +51,12 @@ impl EntryCache {
         }
     }
 
-    /// Reads a page that is in the cache; returns its version.
-    fn find(&self, page: PageId, buf: &mut [u8]) -> Option<Lsn> {
+    /// Reads a page that is in the cache.
+    fn find(&self, page: PageId, buf: &mut [u8]) -> Option<Found> {
         loop {
             match self.lookup(page, buf, &mut |_| {}) {
                 Lookup::Absent => return None,
-                Lookup::Read(version) => return Some(version),
+                Lookup::Read(found) => return Some(found),
                 Lookup::Again => {}
             }
         }
@@ -73,15 +73,22 @@ impl EntryCache {
         if !place.proven && !self.prove(page, at, place.stamp, place.version) {
             return Lookup::Absent;
         }
+        let found = Found {
+            version: place.version,
+            dirty: false,
+            cached: true,
+            base: place.base,
+            changes: place.changes,
+        };
         let read = match &place.waiting {
             Some(image) => {
                 buf.copy_from_slice(image);
-                return Lookup::Read(place.version);
+                return Lookup::Read(found);
             }
             None => self.device.read(self.layout.image_offset(at), buf),
         };
         if read.is_ok() && checksum(page, place.version, buf) == place.checksum {
-            return Lookup::Read(place.version);
+            return Lookup::Read(found);
         }
         let mut state = self.state.lock();
         if state.still(at, place.stamp).is_none() {
@@ -121,7 +128,8 @@ impl EntryCache {
     }
 
     /// Inserts a page that was read from the store, if it is worth a place.
-    fn insert_read(&self, page: PageId, version: Lsn, data: &[u8]) {
+    fn insert_read(&self, page: PageId, found: Found, data: &[u8]) {
+        let version = found.version;
         let mut image = AlignedBuf::zeroed(data.len());
         image.copy_from_slice(data);
         let sum = checksum(page, version, data);
@@ -135,7 +143,7 @@ impl EntryCache {
                 return add(&self.counters.clean_declined, 1);
             };
             add(&self.counters.discarded_clean, usize::from(replaced));
-            (at, state.put(at, page, version, sum, Arc::new(image)))
+            (at, state.put(at, page, found, sum, Arc::new(image)))
         };
         add(&self.counters.clean_enqueued, 1);
         self.prove(page, at, stamp, version);
@@ -145,13 +153,17 @@ impl EntryCache {
     pub(crate) fn follow(&self, writes: &[PageWrite<'_>]) {
         let takes = self.takes_changed() && !self.is_lost();
         for write in writes.iter().filter(|write| write.dirty) {
-            if !takes || write.outcome != Ok(Written::Taken) {
-                self.state.lock().forget(write.page);
-                continue;
-            }
+            let taken = match write.outcome {
+                Ok(Written::Taken { base, changes }) if takes => (base, changes),
+                _ => {
+                    self.state.lock().forget(write.page);
+                    continue;
+                }
+            };
             let known = self.state.lock().find(write.page).is_some();
             if known {
-                self.replace(write);
+                let (base, changes) = taken;
+                self.replace(write, Found { base, changes, ..Found::without_base(write.version) });
             }
         }
         if self.state.lock().queued() > QUEUE_PAGES {
@@ -159,7 +171,7 @@ impl EntryCache {
         }
     }
 
-    fn replace(&self, write: &PageWrite<'_>) {
+    fn replace(&self, write: &PageWrite<'_>, found: Found) {
         let mut image = AlignedBuf::zeroed(write.data.len());
         image.copy_from_slice(write.data);
         let sum = checksum(write.page, write.version, &image);
@@ -167,7 +179,7 @@ impl EntryCache {
             let mut state = self.state.lock();
             // Evicted for another page in the meantime.
             let Some((at, _)) = state.find(write.page) else { return };
-            (at, state.put(at, write.page, write.version, sum, Arc::new(image)))
+            (at, state.put(at, write.page, found, sum, Arc::new(image)))
         };
         add(&self.counters.dirty_enqueued, 1);
         self.prove(write.page, at, stamp, write.version);

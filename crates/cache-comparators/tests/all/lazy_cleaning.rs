@@ -9,8 +9,9 @@ use firndb_device::{AlignedBuf, Counting, MemoryDevice};
 use firndb_log::LogClass;
 use firndb_testkit::hooked::Trap;
 use firndb_tier::store::{Journal, Store};
+use firndb_tier::testing::Took;
 use firndb_tier::testing::small_store::{PAGE_SIZE, TestLog, image, offer_durable, publish_in, read, work};
-use firndb_tier::{PageCache, PageRead, PageTier, TierError, TierErrorKind, Written};
+use firndb_tier::{PageCache, PageRead, PageTier, TierError, TierErrorKind};
 use std::collections::BTreeMap;
 
 /// Of the places that may be dirty before the cleaner works.
@@ -48,13 +49,13 @@ fn bed_with(pages: usize, dirty_percent_max: u8) -> Bed {
 }
 
 impl Bed {
-    fn write(&self, page: PageId, version: Lsn, dirty: bool) -> Result<Written, TierError> {
+    fn write(&self, page: PageId, version: Lsn, dirty: bool) -> Result<Took, TierError> {
         offer_durable(&*self.cache, &self.log, (page, version), dirty)
     }
     /// Writes new versions of these pages, which are then dirty.
     fn change(&self, pages: &[PageId]) {
         for page in pages {
-            assert_eq!(self.write(*page, self.log.tick(), true), Ok(Written::Taken));
+            assert_eq!(self.write(*page, self.log.tick(), true), Ok(Took::Taken));
         }
     }
     /// Pages in the cache, by number.
@@ -135,7 +136,7 @@ fn a_checkpoint_writes_the_hot_pages_though_colder_ones_become_dirty_meanwhile()
     bed.trap.set(move || {
         for page in late {
             let taken = offer_durable(&*cache, &log, (page, log.tick()), true);
-            assert_eq!(taken, Ok(Written::Taken));
+            assert_eq!(taken, Ok(Took::Taken));
         }
     });
     bed.cache.sync().unwrap();
@@ -185,7 +186,7 @@ fn every_version_is_read_back_and_the_log_is_kept_for_what_the_store_lacks() {
             }
             _ => {
                 let version = bed.log.tick();
-                assert_eq!(bed.write(page, version, true), Ok(Written::Taken));
+                assert_eq!(bed.write(page, version, true), Ok(Took::Taken));
                 newest.insert(page, version);
             }
         }

@@ -10,8 +10,9 @@ use firndb_device::{
 };
 use firndb_log::LogClass;
 use firndb_tier::store::Journal;
+use firndb_tier::testing::Took;
 use firndb_tier::testing::small_store::{PAGE_SIZE, TestLog, image, offer_durable, publish_in, read, work};
-use firndb_tier::{Lifetime, PageCache, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firndb_tier::{PageCache, PageTier, PageWrite, TierError, TierErrorKind};
 use std::collections::BTreeMap;
 
 pub(crate) const PLACES: usize = 64;
@@ -49,18 +50,12 @@ impl Bed {
         pages
     }
 
-    pub(crate) fn offer(
-        &self,
-        page: PageId,
-        version: Lsn,
-        dirty: bool,
-        expected: Result<Written, TierError>,
-    ) {
+    pub(crate) fn offer(&self, page: PageId, version: Lsn, dirty: bool, expected: Result<Took, TierError>) {
         assert_eq!(offer_durable(&self.cache, &self.log, (page, version), dirty), expected);
     }
     pub(crate) fn write(&self, page: PageId, dirty: bool) -> Lsn {
         let version = self.log.tick();
-        self.offer(page, version, dirty, Ok(Written::Taken));
+        self.offer(page, version, dirty, Ok(Took::Taken));
         version
     }
     pub(crate) fn assert_reads(&self, page: PageId, version: Lsn) {
@@ -255,17 +250,7 @@ fn a_failing_store_is_the_callers_to_hear_of() {
     bed.log.set_full(true);
     let mut data = AlignedBuf::zeroed(PAGE_SIZE);
     data.copy_from_slice(&image(bed.pages[0], version));
-    let mut writes = [PageWrite {
-        page: bed.pages[0],
-        version,
-        recovery_lsn: version,
-        dirty: true,
-        data: &data,
-        changed: None,
-        base: Lsn::ZERO,
-        lifetime: Lifetime::Unknown,
-        outcome: Ok(Written::Declined),
-    }];
+    let mut writes = [PageWrite::back(bed.pages[0], version, version, &data)];
     bed.cache.write_batch(&mut writes);
     assert_eq!(writes[0].outcome.as_ref().unwrap_err().kind, TierErrorKind::LogFull);
     bed.log.set_full(false);

@@ -4,9 +4,10 @@ use crate::on_entry::{Bed, PLACES};
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};
 use firndb_cache_comparators::EntryPolicy;
+use firndb_tier::PageCache;
 use firndb_tier::store::Journal;
+use firndb_tier::testing::Took;
 use firndb_tier::testing::small_store::publish_in;
-use firndb_tier::{PageCache, Written};
 use std::collections::BTreeMap;
 
 /// The cached pages in the order of eviction; temperatures by extent, if they decide.
@@ -99,7 +100,7 @@ fn drive(policy: EntryPolicy, seed: u64) {
                 model.write(page);
             }
             2 if newest.contains_key(&page) => {
-                bed.offer(page, newest[&page], false, Ok(Written::Declined));
+                bed.offer(page, newest[&page], false, Ok(Took::Declined));
             }
             3 if rng.one_in(8) => {
                 publish_in(&bed.cache, &[], &[page], &mut |record| bed.log.append(record)).unwrap();

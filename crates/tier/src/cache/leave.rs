@@ -16,7 +16,7 @@
 use super::geometry::Geometry;
 use super::state::FlashCache;
 use crate::error::TierError;
-use crate::page_tier::{PageWrite, Written};
+use crate::page_tier::PageWrite;
 use firndb_base::sync::atomic::Ordering::Relaxed;
 use firndb_base::{Lsn, Progress};
 use firndb_device::AlignedBuf;
@@ -38,7 +38,7 @@ impl FlashCache {
         assert!(!self.is_write_through(), "nothing has to leave");
         // No thread reads the older image of such a page meanwhile: the page is in DRAM.
         self.store.write_batch(writes);
-        let taken = |write: &&PageWrite<'_>| write.dirty && write.outcome == Ok(Written::Taken);
+        let taken = |write: &&PageWrite<'_>| write.dirty && write.is_taken();
         let mut ring = self.ring.lock();
         for write in writes.iter().filter(taken).filter(|write| Geometry::can_hold(write.page)) {
             self.pending.lock().add_owed(write.page, write.recovery_lsn);

@@ -180,7 +180,7 @@ impl FlashCache {
 
     fn found(&self, page: PageId, hit: Hit, version: Lsn) -> Found {
         self.directory.reference(page, hit.slot);
-        Found { version, dirty: hit.word.is_dirty(), cached: true }
+        Found { dirty: hit.word.is_dirty(), cached: true, ..Found::without_base(version) }
     }
 
     /// Whether the page's valid image is still the same.

@@ -104,7 +104,7 @@ impl FlashCache {
             if !rescued && !ring.admits(write.page) {
                 return add(&self.counters.clean_declined, 1);
             }
-        } else if self.is_write_through() && write.outcome != Ok(Written::Taken) {
+        } else if self.is_write_through() && !write.is_taken() {
             return;
         }
         let dirty = (write.dirty || rescued) && !self.is_write_through();
@@ -114,7 +114,9 @@ impl FlashCache {
                     if write.dirty { &self.counters.dirty_enqueued } else { &self.counters.clean_enqueued },
                     1,
                 );
-                write.outcome = Ok(Written::Taken);
+                if !write.is_taken() {
+                    write.outcome = Ok(Written::Taken { base: write.base, changes: write.changes });
+                }
             }
             Err(error) if dirty => write.outcome = Err(error),
             // The store has the page: the failure is not this page's.

@@ -11,7 +11,7 @@
 use super::entry::{Entry, image_checksum};
 use super::state::Store;
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{PageTier, PageWrite, Written};
+use crate::page_tier::{PageTier, PageWrite};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 
@@ -55,7 +55,7 @@ impl Store {
         self.write_sealed(&mut writes, notice_checksum);
         let [PageWrite { outcome, .. }] = writes;
         match outcome {
-            Ok(written) => Ok(written == Written::Taken),
+            Ok(written) => Ok(written.is_taken()),
             Err(error) if error.kind == TierErrorKind::NotAllocated => Ok(false),
             Err(error) => Err(error),
         }

@@ -12,6 +12,7 @@ use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::state::{State, Store, count};
 use crate::error::{TierError, TierErrorKind};
+use crate::granules::{Base, Changes};
 use crate::merged_reads::{Piece, read_pieces};
 use crate::page_tier::{Found, PageRead, Whereabouts};
 use firndb_base::PageId;
@@ -107,7 +108,7 @@ impl Store {
             Entry::Free => Err(self.not_allocated(read.page)),
             Entry::Allocated { version } => {
                 read.buf.fill(0);
-                Ok(Found { version, dirty: false, cached: false })
+                Ok(Found::without_base(version))
             }
             Entry::Placed { .. } => unreachable!("the caller reads placed pages"),
         }
@@ -155,7 +156,8 @@ impl Store {
             unreachable!("only placed pages are verified")
         };
         if image_checksum(page, version, image) == checksum {
-            return Ok(Found { version, dirty: false, cached: false });
+            let base = Some(Base { version, checksum });
+            return Ok(Found { version, dirty: false, cached: false, base, changes: Changes::NONE });
         }
         if let Some(sentence) = lost::sentence_of(page, version, checksum, image) {
             return Err(TierError::new(TierErrorKind::Damaged, sentence));

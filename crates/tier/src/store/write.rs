@@ -23,6 +23,7 @@ use super::records::{self, Change};
 use super::space::Pending;
 use super::state::{State, Store, count};
 use crate::error::TierError;
+use crate::granules::{Base, Changes};
 use crate::page_tier::{Lifetime, PageWrite, Written};
 use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};
@@ -262,7 +263,8 @@ impl Store {
             match self.still_wanted(state, write) {
                 None => superseded.push(shadow.place),
                 Some(entry) => {
-                    write.outcome = Ok(Written::Taken);
+                    let base = Some(Base { version: write.version, checksum: shadow.checksum });
+                    write.outcome = Ok(Written::Taken { base, changes: Changes::NONE });
                     changes.push(Change::Move {
                         page: write.page,
                         version: write.version,
@@ -325,7 +327,7 @@ impl Store {
                     .apply(&self.geometry, appended.first, changes)
                     .expect("checked before it was appended, under the same hold of `order`");
                 moved().for_each(|(_, place, _)| state.space.placed(place));
-                let taken = writes.iter().filter(|write| write.dirty && write.outcome == Ok(Written::Taken));
+                let taken = writes.iter().filter(|write| write.dirty && write.is_taken());
                 let needed_from = taken.map(|write| write.recovery_lsn).fold(appended.first, std::cmp::min);
                 let places = moved().filter_map(|(.., old)| old).collect();
                 state.space.hold_freed(Pending { end: appended.end, needed_from, pages: Vec::new(), places });

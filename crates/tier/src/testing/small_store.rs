@@ -4,8 +4,9 @@
 use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheSite;
 use crate::page_cache::header::CacheId;
-use crate::page_tier::{Allocation, Lifetime, PageRead, PageTier, PageWrite, Written};
+use crate::page_tier::{Allocation, Lifetime, PageRead, PageTier, PageWrite};
 use crate::store::{Journal, Layout, Placement, Policy, Store, StoreOptions};
+use crate::testing::Took;
 use firndb_base::hash::hash_bytes;
 use firndb_base::rng::Rng;
 use firndb_base::sync::{Arc, Mutex, before_device};
@@ -223,7 +224,7 @@ pub fn offer(
     versions: &[Lsn],
     dirty: bool,
     lifetime: impl Fn(PageId) -> Lifetime,
-) -> Vec<Result<Written, TierError>> {
+) -> Vec<Result<Took, TierError>> {
     let mut data = AlignedBuf::zeroed(pages.len().max(1) * PAGE_SIZE);
     for ((page, version), out) in pages.iter().zip(versions).zip(data.chunks_mut(PAGE_SIZE)) {
         out.copy_from_slice(&image(*page, *version));
@@ -238,18 +239,18 @@ pub fn offer(
             recovery_lsn: *version,
             dirty,
             data,
-            changed: None,
-            base: Lsn::ZERO,
+            base: None,
+            changes: crate::Changes::ALL,
             lifetime: lifetime(*page),
             outcome: Err(TierError::unset()),
         })
         .collect();
     tier.write_batch(&mut writes);
-    writes.into_iter().map(|write| write.outcome).collect()
+    writes.into_iter().map(|write| write.outcome.map(Took::from)).collect()
 }
 
 /// Offers one page, as the buffer does when it leaves.
-pub fn offer_one(tier: &dyn PageTier, page: PageId, version: Lsn, dirty: bool) -> Result<Written, TierError> {
+pub fn offer_one(tier: &dyn PageTier, page: PageId, version: Lsn, dirty: bool) -> Result<Took, TierError> {
     offer(tier, &[page], &[version], dirty, |_| Lifetime::Unknown).remove(0)
 }
 
@@ -259,7 +260,7 @@ pub fn offer_durable(
     log: &TestLog,
     (page, version): (PageId, Lsn),
     dirty: bool,
-) -> Result<Written, TierError> {
+) -> Result<Took, TierError> {
     log.flush(Lsn(version.0 + 1)).unwrap();
     offer_one(tier, page, version, dirty)
 }
@@ -309,7 +310,7 @@ pub fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u64) {
                 let dirty = known.is_none() || rng.one_in(2);
                 let version = if dirty { log.tick() } else { known.expect("written") };
                 let outcome = offer_durable(cache, log, (page, version), dirty).unwrap();
-                assert!(!dirty || outcome == Written::Taken);
+                assert!(!dirty || outcome == Took::Taken);
                 newest.insert(page, version);
             }
         }

@@ -4,7 +4,7 @@ use firndb_base::{Lsn, PageId};
 use firndb_buffer::{BufferPool, Changed, PoolOptions};
 use firndb_log::{Kind, Log, LogClass, LogError, Record};
 use firndb_tier::testing::MemoryTier;
-use firndb_tier::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Written};
+use firndb_tier::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ pub struct ProbeTier {
     /// Pages that it has space for at a time.
     pub batch_space: AtomicU64,
     pub deltas_checked: AtomicU64,
-    /// What the tier was given last of each page, for checking bases and changed ranges.
+    /// What the tier was given last of each page, for checking bases and changes.
     images: Mutex<BTreeMap<PageId, (Lsn, Vec<u8>)>>,
 }
 
@@ -80,18 +80,15 @@ impl ProbeTier {
         reads[0].outcome.as_ref().expect("an allocated page is read");
         bytes
     }
-    /// The changed ranges and the base version together yield the image.
+    /// The base and the granules named yield the image.
     fn check_delta(&self, write: &PageWrite<'_>) {
         let mut images = self.images.lock().unwrap();
-        if let (Some(changed), Some((version, base))) = (write.changed, images.get(&write.page)) {
-            assert_eq!(*version, write.base, "{:?}: the base is what the tier holds", write.page);
+        if let (Some(named), Some((version, base))) = (write.base, images.get(&write.page)) {
+            assert_eq!(*version, named.version, "{:?}: the base is what the tier holds", write.page);
             self.deltas_checked.fetch_add(1, SeqCst);
             let mut rebuilt = base.clone();
-            for range in changed {
-                let range = usize::from(range.start)..usize::from(range.end);
-                rebuilt[range.clone()].copy_from_slice(&write.data[range]);
-            }
-            assert_eq!(rebuilt, write.data, "{:?}: a change outside {changed:?}", write.page);
+            write.changes.apply(write.data, &mut rebuilt);
+            assert_eq!(rebuilt, write.data, "{:?}: a change outside {:?}", write.page, write.changes);
         }
         images.insert(write.page, (write.version, write.data.to_vec()));
     }
@@ -152,7 +149,7 @@ impl PageTier for ProbeTier {
                 continue;
             }
             self.inner.write_batch(std::slice::from_mut(write));
-            if write.outcome == Ok(Written::Taken) {
+            if write.is_taken() {
                 self.check_delta(write);
             }
         }

@@ -12,7 +12,7 @@ use firndb_buffer::BufferPool;
 use firndb_device::AlignedBuf;
 use firndb_log::Log;
 use firndb_tier::store::Store;
-use firndb_tier::{CacheSwitch, PageTier, PageWrite, Written};
+use firndb_tier::{CacheSwitch, PageTier, PageWrite};
 
 /// The layers of the database that is being built.
 pub(super) struct Site {
@@ -107,7 +107,7 @@ impl Site {
             .collect();
         self.store.write_batch(&mut writes);
         for write in writes {
-            if write.outcome? != Written::Taken {
+            if !write.outcome?.is_taken() {
                 return Err(Error::damaged(format!("page {} is in the backup twice", write.page)));
             }
         }

@@ -4,7 +4,8 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_cache::CacheOptions;
 use crate::page_cache::PageCache;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
+use crate::testing::Took;
 use firndb_base::sync::Arc;
 use firndb_device::{Calls, Device, Fault, FaultPlan, FaultRule, Faulty, When};
 
@@ -26,13 +27,13 @@ fn a_device_that_fails_writes_ends_writing_and_nothing_taken_is_lost() {
     let mut rig = Rig::with(small(), failing(&plan));
     let pages = rig.allocate(60);
     pages.chunks(4).for_each(|chunk| {
-        rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)))
+        rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)))
     });
     break_from_now(&plan, Calls::Writes);
     let outcomes: Vec<_> = pages.iter().map(|page| rig.write(&[*page]).remove(0)).collect();
     let refused = outcomes.iter().filter(|outcome| outcome.is_err()).count();
     assert!(refused > 50, "a group's worth was taken into memory, the rest refused: {refused}");
-    assert!(outcomes.iter().flatten().all(|outcome| *outcome == Written::Taken));
+    assert!(outcomes.iter().flatten().all(|outcome| *outcome == Took::Taken));
     let error = outcomes.last().unwrap().clone().unwrap_err();
     assert_eq!(error.kind, TierErrorKind::Failed);
     assert!(error.message.contains("until the database is opened again"), "{}", error.message);
@@ -47,7 +48,7 @@ fn a_device_that_is_gone_tells_of_dirty_pages_and_the_store_gives_the_others() {
     let mut rig = Rig::with(small(), failing(&plan));
     let pages = rig.allocate(100);
     for chunk in pages.chunks(4) {
-        rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+        rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
     }
     break_from_now(&plan, Calls::Any);
     let (mut gone, mut there) = (0, 0);
@@ -74,13 +75,13 @@ fn in_write_through_mode_the_engine_goes_on_without_the_device() {
         let mut rig = Rig::with(chosen, failing(&plan));
         let pages = rig.allocate(100);
         for chunk in pages.chunks(4) {
-            rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+            rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
         }
         assert_eq!(rig.cache.cache_statistics().pages_dirty, 0);
         break_from_now(&plan, calls);
         for _ in 0..2 {
             for chunk in pages.chunks(4) {
-                rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+                rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
             }
         }
         rig.compare();
@@ -103,8 +104,8 @@ fn a_store_that_fails_keeps_dirty_pages_in_the_cache() {
         rig.log.set_full(index % 2 == 1);
         for ((page, version), outcome) in chunk.iter().zip(&versions).zip(rig.offer(chunk, &versions, true)) {
             match outcome {
-                Ok(Written::Taken) => drop(rig.written.insert(*page, *version)),
-                Ok(Written::Declined) => panic!("a dirty page was declined"),
+                Ok(Took::Taken) => drop(rig.written.insert(*page, *version)),
+                Ok(Took::Declined) => panic!("a dirty page was declined"),
                 Err(error) => {
                     assert_eq!(error.kind, TierErrorKind::LogFull);
                     refused += 1;

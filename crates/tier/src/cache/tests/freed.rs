@@ -8,7 +8,7 @@ use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheOptions;
 use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::page_tier::{Allocation, Lifetime, PageTier, PageWrite, Written};
+use crate::page_tier::{Allocation, Lifetime, PageTier, PageWrite};
 use crate::store::Journal;
 use crate::store::Store;
 use crate::store::tests::harness::Logged;
@@ -125,8 +125,8 @@ impl World {
             recovery_lsn: dirty.map_or(Lsn::MAX, |dirty| dirty.recovery_lsn),
             dirty: dirty.is_some(),
             data: &data,
-            changed: None,
-            base: Lsn::ZERO,
+            changes: crate::Changes::ALL,
+            base: None,
             lifetime: Lifetime::Unknown,
             outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
         }];
@@ -134,7 +134,7 @@ impl World {
         let [PageWrite { outcome, .. }] = writes;
         let outcome = outcome.expect("taken or declined");
         if dirty.is_some() {
-            assert_eq!(outcome, Written::Taken);
+            assert!(outcome.is_taken(), "{outcome:?}");
             self.dirty.remove(&page);
         }
     }

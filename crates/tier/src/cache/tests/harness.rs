@@ -4,9 +4,10 @@ use crate::cache::FlashCache;
 use crate::error::TierError;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::{CacheOptions, PageCache};
-use crate::page_tier::{Lifetime, PageTier, Written};
+use crate::page_tier::{Lifetime, PageTier};
 use crate::store::Journal;
 use crate::store::Store;
+use crate::testing::Took;
 pub(crate) use crate::testing::small_store::{
     CACHE, DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, offer, offer_one, options, publish_in, read,
     site,
@@ -87,14 +88,14 @@ impl Rig {
     }
 
     /// Gives each page a new version and writes it, as the buffer would.
-    pub(crate) fn write(&mut self, pages: &[PageId]) -> Vec<Result<Written, TierError>> {
+    pub(crate) fn write(&mut self, pages: &[PageId]) -> Vec<Result<Took, TierError>> {
         let versions: Vec<Lsn> = pages.iter().map(|_| self.log.tick()).collect();
         if let Some(newest) = versions.last() {
             self.log.flush(Lsn(newest.0 + 1)).unwrap();
         }
         let outcomes = self.offer(pages, &versions, true);
         for ((page, version), outcome) in pages.iter().zip(versions).zip(&outcomes) {
-            if *outcome == Ok(Written::Taken) {
+            if *outcome == Ok(Took::Taken) {
                 self.written.insert(*page, version);
             }
         }
@@ -107,7 +108,7 @@ impl Rig {
         pages: &[PageId],
         versions: &[Lsn],
         dirty: bool,
-    ) -> Vec<Result<Written, TierError>> {
+    ) -> Vec<Result<Took, TierError>> {
         offer(&self.cache, pages, versions, dirty, |_| Lifetime::Unknown)
     }
 

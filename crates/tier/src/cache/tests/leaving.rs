@@ -5,7 +5,8 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
+use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId, Progress};
 use std::collections::BTreeMap;
@@ -57,7 +58,7 @@ fn pages_go_past_it_and_a_crash_at_any_time_loses_nothing() {
                 0..=4 => {
                     let at = rng.below(pages.len() as u64 - 4) as usize;
                     for (page, outcome) in pages[at..at + 4].iter().zip(rig.write(&pages[at..at + 4])) {
-                        assert_eq!(outcome, Ok(Written::Taken));
+                        assert_eq!(outcome, Ok(Took::Taken));
                         changes.entry(*page).or_default().push(rig.written[page]);
                     }
                 }

@@ -5,7 +5,8 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
+use crate::testing::Took;
 use firndb_base::PageId;
 use firndb_base::sync::Arc;
 use firndb_device::{
@@ -81,7 +82,7 @@ fn go_round(rig: &mut Rig, pages: &[PageId]) {
     for _ in 0..3 {
         for chunk in pages[..60].chunks(4) {
             for outcome in rig.write(chunk) {
-                assert_eq!(outcome, Ok(Written::Taken), "everything else goes on");
+                assert_eq!(outcome, Ok(Took::Taken), "everything else goes on");
             }
         }
     }
@@ -129,9 +130,9 @@ fn a_newer_version_or_one_that_dram_still_has_replaces_the_notice() {
         assert_lost(&rig.cache, victim);
         if clean {
             let version = rig.written[&victim];
-            assert_eq!(rig.offer(&[victim], &[version], false), [Ok(Written::Taken)]);
+            assert_eq!(rig.offer(&[victim], &[version], false), [Ok(Took::Taken)]);
         } else {
-            assert_eq!(rig.write(&[victim]), [Ok(Written::Taken)]);
+            assert_eq!(rig.write(&[victim]), [Ok(Took::Taken)]);
         }
         rig.compare();
         go_round(&mut rig, &pages);
@@ -155,7 +156,7 @@ fn what_is_read_at_the_second_attempt_is_not_lost() {
                 fault,
             });
             for chunk in pages.chunks(4) {
-                assert!(rig.write(chunk).iter().all(|outcome| *outcome == Ok(Written::Taken)));
+                assert!(rig.write(chunk).iter().all(|outcome| *outcome == Ok(Took::Taken)));
             }
         }
         assert!(plan.fired() > 30);

@@ -5,7 +5,7 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_cache::CacheOptions;
 use crate::page_cache::PageCache;
-use crate::page_tier::Written;
+use crate::testing::Took;
 use crate::testing::small_store::read_many;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
@@ -19,7 +19,7 @@ use firndb_testkit::hooked::Trap;
 fn fill(rig: &mut Rig) -> Vec<PageId> {
     let mut pages = rig.allocate(60);
     for chunk in pages.chunks(4) {
-        rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+        rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
     }
     pages.sort_unstable_by_key(|page| page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     pages

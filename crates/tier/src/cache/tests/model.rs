@@ -5,7 +5,8 @@ use crate::cache::shadow::ShadowEntries;
 use crate::page_cache::CacheOptions;
 use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
+use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::{Lsn, PageId};
 use std::collections::{BTreeMap, VecDeque};
@@ -112,16 +113,16 @@ impl Queue {
         }
     }
 
-    fn enqueue(&mut self, page: PageId, version: Lsn, dirty: bool) -> Written {
+    fn enqueue(&mut self, page: PageId, version: Lsn, dirty: bool) -> Took {
         if !dirty && self.valid(page).is_some() {
-            return Written::Declined;
+            return Took::Declined;
         }
         if let Some(shadow) = self.shadow.as_mut().filter(|_| !dirty && self.scarce)
             && !shadow.recall(page)
         {
             shadow.remember(page);
             self.turned_away += 1;
-            return Written::Declined;
+            return Took::Declined;
         }
         self.make_space();
         let older = self.valid(page);
@@ -133,7 +134,7 @@ impl Queue {
         if self.open.len() == self.group_pages {
             self.close();
         }
-        Written::Taken
+        Took::Taken
     }
     fn close(&mut self) {
         self.closed.push_back(std::mem::take(&mut self.open));

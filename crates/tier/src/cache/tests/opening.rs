@@ -6,7 +6,8 @@ use crate::error::TierErrorKind;
 use crate::page_cache::header::CacheId;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::{CacheOptions, CacheSite, PageCache};
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
+use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId};
@@ -20,7 +21,7 @@ fn round() -> (Rig, Vec<PageId>) {
     let pages = rig.allocate(70);
     for _ in 0..3 {
         for chunk in pages.chunks(4) {
-            rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+            rig.write(chunk).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
         }
     }
     rig.cache.sync().unwrap();
@@ -43,7 +44,7 @@ fn a_cache_comes_back_with_all_that_was_durable() {
             let first = rng.below(pages.len() as u64 - 4) as usize;
             rig.write(&pages[first..first + 4])
                 .into_iter()
-                .for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+                .for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
             if rng.one_in(4) {
                 let page = pages[rng.below(120) as usize];
                 let _ = read(&rig.cache, page);
@@ -121,10 +122,10 @@ fn damage_of_images_and_headers_is_noticed_or_does_not_matter() {
 fn older_copies_lost_ends_and_strangers_are_refused() {
     let mut rig = Rig::new(small());
     let pages = rig.allocate(50);
-    rig.write(&pages[..20]).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+    rig.write(&pages[..20]).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
     rig.cache.sync().unwrap();
     let older = rig.cache_device.duplicate();
-    rig.write(&pages).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+    rig.write(&pages).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
     rig.cache.sync().unwrap();
     let durable = rig.cache.state().durable;
     let why = refused(&rig, Arc::new(older), durable);
@@ -198,7 +199,7 @@ fn a_page_that_was_freed_is_never_found_again() {
     look(&cache);
     // After that, their younger images replace the old ones; pages that are not allocated again
     // only the store knows.
-    rig.write(&reused).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+    rig.write(&reused).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
     rig.cache.sync().unwrap();
     let store_device = Arc::new(rig.store_device.duplicate());
     let store =
@@ -222,10 +223,10 @@ fn a_page_that_was_freed_is_never_found_again() {
 fn an_image_written_through_is_not_older_than_the_store_after_a_crash() {
     let mut rig = Rig::new(CacheOptions { write_through: true, ..small() });
     let pages = rig.allocate(8);
-    rig.write(&pages).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Written::Taken)));
+    rig.write(&pages).into_iter().for_each(|outcome| assert_eq!(outcome, Ok(Took::Taken)));
     rig.cache.sync().unwrap();
     assert_eq!(rig.cache.oldest_needed_lsn(), None);
-    assert_eq!(rig.write(&pages[..1]), [Ok(Written::Taken)]);
+    assert_eq!(rig.write(&pages[..1]), [Ok(Took::Taken)]);
     // The store's metadata is written, as happens when much of it has changed; the group stays
     // open.
     rig.store.sync().unwrap();

@@ -3,9 +3,10 @@
 
 use super::harness::*;
 use crate::page_cache::CacheOptions;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::switch::CacheSwitch;
+use crate::testing::Took;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, Progress};
 use firndb_device::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
@@ -29,7 +30,7 @@ fn a_write_through_cache_that_is_lost_wants_none_any_more() {
     for page in &pages {
         let version = log.tick();
         log.flush(Lsn(version.0 + 1)).unwrap();
-        assert_eq!(offer_one(&switch, *page, version, true), Ok(Written::Taken));
+        assert_eq!(offer_one(&switch, *page, version, true), Ok(Took::Taken));
     }
     let cache = switch.cache().expect("it is still in its place");
     assert!(cache.cache_statistics().lost, "its device fails every write");
@@ -52,7 +53,7 @@ fn a_cache_that_leaves_wants_none_and_one_that_stays_after_all_does() {
     cache.set_leaving(false);
     assert_eq!(
         offer_one(&switch, page, version, false),
-        Ok(Written::Taken),
+        Ok(Took::Taken),
         "one that was offered all the same"
     );
     assert!(switch.wants_clean(), "it takes pages again");

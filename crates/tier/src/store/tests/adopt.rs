@@ -2,6 +2,7 @@
 
 use super::harness::*;
 use crate::error::TierErrorKind;
+use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
@@ -26,7 +27,7 @@ fn adopted_pages_have_their_numbers_and_versions_and_work_as_any_others() {
     let (numbers, versions): (Vec<_>, Vec<_>) = pages.iter().copied().step_by(2).unzip();
     for (numbers, versions) in numbers.chunks(6).zip(versions.chunks(6)) {
         for outcome in write_versions(&store, &log, numbers, versions) {
-            assert_eq!(outcome.unwrap(), crate::Written::Taken);
+            assert_eq!(outcome.unwrap(), Took::Taken);
         }
     }
     let mut expected: Pages = pages.iter().map(|(page, version)| (*page, (*version, false))).collect();

@@ -2,9 +2,10 @@
 //! fault where there is none.
 
 use super::harness::*;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::Store;
+use crate::testing::Took;
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, SimOptions};
@@ -64,7 +65,7 @@ fn longest_call(with_check: bool) -> (Duration, Duration) {
                 };
                 call(&|| {
                     let outcomes = write(&store, &log, &pages[at..at + 1]);
-                    assert!(outcomes.iter().all(|(_, outcome)| *outcome == Ok(Written::Taken)));
+                    assert!(outcomes.iter().all(|(_, outcome)| *outcome == Ok(Took::Taken)));
                 });
                 call(&|| publish(&store, &log, &[], &allocate(&store, &log, 1).unwrap()).map(drop).unwrap());
                 if rng.one_in(10) {
@@ -103,7 +104,7 @@ fn churn(store: &Store, log: &TestLog, stop: &AtomicBool, seed: u64) {
         }
         let from = rng.below(pages.len() as u64 + 1) as usize;
         let some = &pages[from..pages.len().min(from + 20)];
-        assert!(write(store, log, some).iter().all(|(_, outcome)| *outcome == Ok(Written::Taken)));
+        assert!(write(store, log, some).iter().all(|(_, outcome)| *outcome == Ok(Took::Taken)));
         if rng.one_in(8) {
             log.flush(log.end()).unwrap();
             store.sync().unwrap();

@@ -2,9 +2,10 @@
 
 use super::harness::*;
 use crate::error::TierErrorKind;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::Store;
+use crate::testing::Took;
 use crate::testing::small_store::read_many;
 use firndb_base::PageId;
 use firndb_base::rng::Rng;
@@ -57,7 +58,7 @@ fn writer(store: &Store, log: &TestLog, pages: &[PageId], newest: &[AtomicU64], 
         mine.dedup();
         let batch: Vec<PageId> = mine.iter().map(|index| pages[*index]).collect();
         for (index, (version, outcome)) in mine.iter().zip(write(store, log, &batch)) {
-            assert_eq!(outcome, Ok(Written::Taken));
+            assert_eq!(outcome, Ok(Took::Taken));
             newest[*index].store(version.0, Ordering::SeqCst);
         }
     }
@@ -162,7 +163,7 @@ fn a_page_freed_while_its_image_is_under_way_stays_free() {
     log.flush(log.end()).unwrap();
     let again = allocate(&store, &log, 1).unwrap()[0];
     assert_eq!(again, page, "the lowest free number");
-    assert_eq!(write_versions(&store, &log, &[page], &[old]), [Ok(Written::Declined)]);
+    assert_eq!(write_versions(&store, &log, &[page], &[old]), [Ok(Took::Declined)]);
     assert_eq!(read(&store, page).unwrap().1, vec![0; PAGE_SIZE]);
     assert_eq!(store.check(true, &mut |_| {}).unwrap().faults, 0);
 }

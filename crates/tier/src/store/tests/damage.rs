@@ -2,13 +2,14 @@
 
 use super::harness::*;
 use crate::error::TierErrorKind;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::Store;
 use crate::store::bitmap::{self, Which};
 use crate::store::geometry::{Geometry, Slot};
 use crate::store::header::Header;
 use crate::store::meta_page::MetaId;
+use crate::testing::Took;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{Calls, Device, DeviceErrorKind, Durability, Fault, FaultPlan, Faulty, MemoryDevice};
@@ -18,7 +19,7 @@ fn store_with_pages(count: usize) -> (Arc<MemoryDevice>, Arc<TestLog>, Store, Ve
     let log = TestLog::new();
     let store = create(device.clone(), &log);
     let pages = allocate(&store, &log, count).unwrap();
-    write(&store, &log, &pages).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Written::Taken)));
+    write(&store, &log, &pages).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Took::Taken)));
     (device, log, store, pages)
 }
 
@@ -64,7 +65,7 @@ fn swapped_pages_and_lost_writes_are_seen() {
     let store = recover(faulty, &log.records(), Lsn::FIRST, log.end()).unwrap();
     store.attach_journal(log.clone());
     plan.nth(0, Calls::Writes, Fault::Lost);
-    assert_eq!(write(&store, &log, &pages[5..6])[0].1, Ok(Written::Taken));
+    assert_eq!(write(&store, &log, &pages[5..6])[0].1, Ok(Took::Taken));
     assert_eq!(read(&store, pages[5]).unwrap_err().kind, TierErrorKind::Damaged);
 }
 
@@ -338,7 +339,7 @@ fn metadata_that_contradicts_itself_is_refused_before_it_is_logged() {
     assert_eq!(publish(&store, &log, &[], &pages[5..6]).unwrap_err().kind, TierErrorKind::Damaged);
     alter(&store, own.0, |body| assert!(bitmap::set(&geometry, body, Which::Pages, own.1, true)));
     // Records in the log can be redone, and writes that fit continue.
-    assert!(write(&store, &log, &pages[2..5]).iter().all(|(_, outcome)| *outcome == Ok(Written::Taken)));
+    assert!(write(&store, &log, &pages[2..5]).iter().all(|(_, outcome)| *outcome == Ok(Took::Taken)));
     publish(&store, &log, &[], &pages[3..4]).unwrap();
     log.flush(log.end()).unwrap();
     drop(store);
@@ -357,7 +358,7 @@ fn of_two_pages_in_one_place_one_can_leave_it() {
     alter(&store, map, |body| entry.write(body, slot));
     let outcomes = write(&store, &log, &pages[5..9]);
     let (taken, refused): (Vec<_>, Vec<_>) =
-        outcomes.iter().map(|(_, outcome)| outcome).partition(|outcome| **outcome == Ok(Written::Taken));
+        outcomes.iter().map(|(_, outcome)| outcome).partition(|outcome| **outcome == Ok(Took::Taken));
     assert_eq!((taken.len(), refused.len()), (3, 1), "{outcomes:?}");
     assert_eq!(refused[0].as_ref().unwrap_err().kind, TierErrorKind::Damaged);
 }
@@ -377,7 +378,7 @@ fn a_bitmap_that_counts_more_than_there_is_gives_no_places() {
     // Another group has the places that are needed.
     let more = allocate(&store, &log, 3).unwrap();
     assert!(more.iter().all(|page| store.geometry.group_of_page(*page) > 0), "{more:?}");
-    assert!(write(&store, &log, &more).iter().all(|(_, outcome)| *outcome == Ok(Written::Taken)));
+    assert!(write(&store, &log, &more).iter().all(|(_, outcome)| *outcome == Ok(Took::Taken)));
 }
 
 /// Cause: metadata pages that were loaded after recovery were not compared with the log's end.

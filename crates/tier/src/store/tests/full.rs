@@ -2,7 +2,8 @@
 
 use super::harness::*;
 use crate::error::TierErrorKind;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
+use crate::testing::Took;
 use firndb_base::sync::Arc;
 use firndb_device::{Calls, Device, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
 use firndb_log::LogClass;
@@ -24,7 +25,7 @@ fn allocated_pages_are_written_and_rewritten_on_a_full_device() {
     assert!(pages.len() > 50);
     for _ in 0..20 {
         for (_, outcome) in write(&store, &log, &pages) {
-            assert_eq!(outcome, Ok(Written::Taken));
+            assert_eq!(outcome, Ok(Took::Taken));
         }
     }
     // Rollback and checkpoints may continue for a while.
@@ -32,7 +33,7 @@ fn allocated_pages_are_written_and_rewritten_on_a_full_device() {
     let system = store.reserve(LogClass::System).unwrap();
     publish(&store, &log, &[rollback, system], &[]).unwrap();
     pages.extend([rollback, system]);
-    write(&store, &log, &pages).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Written::Taken)));
+    write(&store, &log, &pages).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Took::Taken)));
     assert!(store.reserve(LogClass::Normal).is_err());
     // Freeing makes space at once, even while the record is not durable.
     publish(&store, &log, &[], &pages.split_off(20)).unwrap();
@@ -50,10 +51,10 @@ fn when_space_returns_pages_are_given_out_again() {
     while let Ok(page) = allocate(&store, &log, 1) {
         pages.extend(page);
     }
-    assert_eq!(write(&store, &log, &pages)[0].1, Ok(Written::Taken));
+    assert_eq!(write(&store, &log, &pages)[0].1, Ok(Took::Taken));
     plan.heal();
     pages.extend(allocate(&store, &log, 100).unwrap());
-    write(&store, &log, &pages).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Written::Taken)));
+    write(&store, &log, &pages).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Took::Taken)));
     assert_eq!(store.check(true, &mut |_| {}).unwrap().damage, Vec::<String>::new());
 }
 
@@ -71,7 +72,7 @@ fn a_full_log_refuses_the_write_and_keeps_the_old_version() {
     assert_eq!(read(&store, pages[5]).unwrap(), (version, image(pages[5], version)));
     assert_eq!(store.statistics().places_free, free);
     log.set_full(false);
-    assert_eq!(write_versions(&store, &log, &pages[5..], &[later]), [Ok(Written::Taken)]);
+    assert_eq!(write_versions(&store, &log, &pages[5..], &[later]), [Ok(Took::Taken)]);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! What the tests of the store share: its model, and recovery.
 
 use crate::error::TierError;
-use crate::page_tier::{Lifetime, PageTier, Written};
+use crate::page_tier::{Lifetime, PageTier};
 use crate::store::Journal;
 use crate::store::Store;
 use crate::store::geometry::Place;
 use crate::store::records::{self, Change};
+use crate::testing::Took;
 use crate::testing::small_store;
 pub(crate) use crate::testing::small_store::{
     DATABASE, Fact, LAYOUT, Logged, OTHER, PAGE_SIZE, POLICY, TestLog, image, offer, options, publish_in,
@@ -100,11 +101,7 @@ pub(crate) fn allocate(store: &Store, log: &TestLog, count: usize) -> Result<Vec
 }
 
 /// Gives each page a new version and writes it, as the buffer would; returns the outcomes.
-pub(crate) fn write(
-    store: &Store,
-    log: &TestLog,
-    pages: &[PageId],
-) -> Vec<(Lsn, Result<Written, TierError>)> {
+pub(crate) fn write(store: &Store, log: &TestLog, pages: &[PageId]) -> Vec<(Lsn, Result<Took, TierError>)> {
     let versions: Vec<Lsn> = pages.iter().map(|_| log.tick()).collect();
     if let Some(newest) = versions.last() {
         log.flush(Lsn(newest.0 + 1)).unwrap();
@@ -117,11 +114,11 @@ pub(crate) fn write_versions(
     log: &TestLog,
     pages: &[PageId],
     versions: &[Lsn],
-) -> Vec<Result<Written, TierError>> {
+) -> Vec<Result<Took, TierError>> {
     let lifetimes = [Lifetime::Short, Lifetime::Unknown, Lifetime::Unknown, Lifetime::Long];
     let outcomes = offer(store, pages, versions, true, |page| lifetimes[page.0 as usize % 4]);
     for ((page, version), outcome) in pages.iter().zip(versions).zip(&outcomes) {
-        if *outcome == Ok(Written::Taken) {
+        if *outcome == Ok(Took::Taken) {
             log.note(Fact::Taken(*page, *version, *version));
         }
     }

@@ -2,9 +2,10 @@
 
 use super::harness::*;
 use crate::error::TierErrorKind;
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::Store;
+use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
@@ -96,7 +97,7 @@ impl Model {
     fn write(&mut self) {
         let pages = self.some_pages(11);
         for (page, (version, outcome)) in pages.iter().zip(write(&self.store, &self.log, &pages)) {
-            assert_eq!(outcome, Ok(Written::Taken), "an allocated page can always be written");
+            assert_eq!(outcome, Ok(Took::Taken), "an allocated page can always be written");
             self.pages.insert(*page, (version, true));
         }
     }
@@ -105,7 +106,7 @@ impl Model {
         let Some(page) = self.some_pages(1).pop() else { return };
         let (version, _) = self.pages[&page];
         let outcome = write_versions(&self.store, &self.log, &[page], &[Lsn(version.0 - 1)]);
-        assert_eq!(outcome, [Ok(Written::Declined)], "an older version never replaces a newer one");
+        assert_eq!(outcome, [Ok(Took::Declined)], "an older version never replaces a newer one");
         let outcome = write_versions(&self.store, &self.log, &[PageId(1 << 40)], &[version]);
         assert_eq!(outcome[0].as_ref().unwrap_err().kind, TierErrorKind::NotAllocated);
     }

@@ -59,20 +59,10 @@ fn a_store_works_over_the_real_log() {
     let buf = firndb_device::AlignedBuf::zeroed(4096);
     let mut writes: Vec<crate::PageWrite<'_>> = pages
         .iter()
-        .map(|page| crate::PageWrite {
-            page: *page,
-            version: appended.first,
-            recovery_lsn: appended.first,
-            dirty: true,
-            data: &buf,
-            changed: None,
-            base: firndb_base::Lsn::ZERO,
-            lifetime: crate::Lifetime::Unknown,
-            outcome: Ok(crate::Written::Declined),
-        })
+        .map(|page| crate::PageWrite::back(*page, appended.first, appended.first, &buf))
         .collect();
     store.write_batch(&mut writes);
-    assert!(writes.iter().all(|write| write.outcome == Ok(crate::Written::Taken)));
+    assert!(writes.iter().all(|write| write.is_taken()));
     let statistics = store.statistics();
     assert_eq!(
         (statistics.pages_written, statistics.write_runs),

@@ -64,19 +64,9 @@ fn the_log_is_needed_from_a_pages_first_change_until_its_move_is_durable() {
     let (first, last) = (log.tick(), log.tick());
     log.flush(log.end()).unwrap();
     let data = image(page, last);
-    let mut writes = [crate::PageWrite {
-        page,
-        version: last,
-        recovery_lsn: first,
-        dirty: true,
-        data: &data,
-        changed: None,
-        base: Lsn::ZERO,
-        lifetime: crate::Lifetime::Unknown,
-        outcome: Ok(crate::Written::Declined),
-    }];
+    let mut writes = [crate::PageWrite::back(page, last, first, &data)];
     store.write_batch(&mut writes);
-    assert_eq!(writes[0].outcome, Ok(crate::Written::Taken));
+    assert!(writes[0].is_taken(), "{:?}", writes[0].outcome);
     assert_eq!(store.oldest_needed_lsn(), Some(first), "a crash now would lose the move");
     let moved = log.records().last().unwrap().lsn;
     log.flush(log.end()).unwrap();

@@ -2,9 +2,10 @@
 
 use super::harness::*;
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{PageTier, Written};
+use crate::page_tier::PageTier;
 use crate::store::syncs::Syncs;
 use crate::store::{Journal, Policy, Store, StoreOptions};
+use crate::testing::Took;
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, SimOptions};
@@ -151,7 +152,7 @@ fn slow_store(writers: usize, options: StoreOptions) -> (Arc<TestLog>, Arc<Store
     (log, Arc::new(store), slow, pages)
 }
 
-type Outcome = (PageId, Lsn, Result<Written, TierError>);
+type Outcome = (PageId, Lsn, Result<Took, TierError>);
 
 /// Writes a batch of random ones of `pages`, all of one lifetime.
 fn write_some(store: &Store, log: &TestLog, pages: &[PageId], rng: &mut Rng) -> Vec<Outcome> {
@@ -178,7 +179,7 @@ fn flushes_of(writers: usize, rounds: usize) -> (u64, u64, Duration) {
             let mut rng = Rng::new(number);
             for _ in 0..rounds {
                 let outcomes = write_some(&shared, &log, mine, &mut rng);
-                assert!(outcomes.iter().all(|(.., outcome)| *outcome == Ok(Written::Taken)));
+                assert!(outcomes.iter().all(|(.., outcome)| *outcome == Ok(Took::Taken)));
                 log.flush(log.end()).expect("flushed");
             }
         });
@@ -219,7 +220,7 @@ fn a_failed_write_or_sync_fails_every_batch_that_needed_it() {
                     for (page, version, outcome) in write_some(&s, &l, mine, &mut rng) {
                         match outcome {
                             Ok(written) => {
-                                assert_eq!(written, Written::Taken);
+                                assert_eq!(written, Took::Taken);
                                 t.lock().insert(page, version);
                             }
                             Err(error) => {
