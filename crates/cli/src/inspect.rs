@@ -110,14 +110,20 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
     print_recovery(statistics);
     let store = &statistics.store;
     say!(
-        "  store: {} pages allocated, {} places, {} free; {} in {}; since opening {} pages read in {} requests",
+        "  store: {} pages allocated, {} places, {} free; {} in {}; since opening {} pages read in {} requests, {} written; \
+         of the page map {} pages ({}) read, {} ({}) written",
         store.pages_allocated,
         store.places,
         store.places_free,
         size::show(statistics.store_device.1),
         statistics.store_device.0,
         store.pages_read,
-        store.read_requests
+        store.read_requests,
+        store.pages_written,
+        store.metadata_pages_read,
+        size::show(store.metadata_bytes_read),
+        store.metadata_pages_written,
+        size::show(store.metadata_bytes_written)
     );
     if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
         print_cache(cache, kind, statistics.cache_device.as_ref());
@@ -365,6 +371,11 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
         "store": {"pages_allocated": statistics.store.pages_allocated, "places": statistics.store.places,
                   "places_free": statistics.store.places_free, "bytes": statistics.store_device.1,
                   "pages_read": statistics.store.pages_read, "read_requests": statistics.store.read_requests,
+                  "pages_written": statistics.store.pages_written,
+                  "map_pages_read": statistics.store.metadata_pages_read,
+                  "map_bytes_read": statistics.store.metadata_bytes_read,
+                  "map_pages_written": statistics.store.metadata_pages_written,
+                  "map_bytes_written": statistics.store.metadata_bytes_written,
                   "syncs": statistics.store.syncs, "syncs_shared": statistics.store.syncs_shared},
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,

@@ -195,8 +195,14 @@ pub struct TierStatistics {
     pub pages_written: u64,
     /// Write requests that carried them (a run of adjacent places is one).
     pub write_runs: u64,
+    /// Pages of metadata read: map, bitmaps, totals.
+    pub metadata_pages_read: u64,
+    /// Bytes read for them.
+    pub metadata_bytes_read: u64,
     /// Pages of metadata written.
     pub metadata_pages_written: u64,
+    /// Bytes of them.
+    pub metadata_bytes_written: u64,
     /// Syncs of the device.
     pub syncs: u64,
     /// Batches of writes that another thread's sync made durable.

@@ -306,6 +306,8 @@ struct Counts {
     /// Of what DRAM missed; nothing if there is no flash cache.
     cache_hits: u64,
     cache_misses: u64,
+    /// Of the page map; the store's counts contain it.
+    map: TierIo,
 }
 
 impl Counts {
@@ -315,7 +317,14 @@ impl Counts {
         let buffer = statistics.buffer;
         let (cache_hits, cache_misses) = statistics.cache.map_or((0, 0), |cache| (cache.hits, cache.misses));
         let (buffer_hits, buffer_misses) = (buffer.hits, buffer.misses);
-        Counts { io: db.io_counts(), buffer_hits, buffer_misses, cache_hits, cache_misses }
+        let store = statistics.store;
+        let map = TierIo {
+            write_ops: store.metadata_pages_written,
+            write_bytes: store.metadata_bytes_written,
+            read_ops: store.metadata_pages_read,
+            read_bytes: store.metadata_bytes_read,
+        };
+        Counts { io: db.io_counts(), buffer_hits, buffer_misses, cache_hits, cache_misses, map }
     }
     fn since(&self, earlier: &Counts) -> Counts {
         Counts {
@@ -324,6 +333,12 @@ impl Counts {
             buffer_misses: self.buffer_misses - earlier.buffer_misses,
             cache_hits: self.cache_hits - earlier.cache_hits,
             cache_misses: self.cache_misses - earlier.cache_misses,
+            map: TierIo {
+                write_ops: self.map.write_ops - earlier.map.write_ops,
+                write_bytes: self.map.write_bytes - earlier.map.write_bytes,
+                read_ops: self.map.read_ops - earlier.map.read_ops,
+                read_bytes: self.map.read_bytes - earlier.map.read_bytes,
+            },
         }
     }
     /// Share of page accesses that were hits in DRAM.
@@ -445,6 +460,7 @@ fn result_of(
         };
         result.io.insert(tier.to_owned(), counts);
     }
+    result.io.insert("map".to_owned(), counts.map);
     result.buffer.insert("budget_bytes".into(), json!(args.buffer));
     result.buffer.insert("hit_rate".into(), json!(counts.hit_rate()));
     result.cache.insert("hit_rate".into(), json!(counts.cache_hit_rate()));

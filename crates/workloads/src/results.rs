@@ -159,7 +159,8 @@ pub struct TpccResult {
     pub aborts: Aborts,
     /// Results by kind of transaction.
     pub transactions: BTreeMap<String, TransactionResult>,
-    /// I/O by tier (`log`, `cache`, `delta`, `store`), for engines that count it.
+    /// I/O by tier (`log`, `cache`, `delta`, `store`), for engines that count it; `map`, pages of
+    /// the page map, is part of `store`.
     pub io: BTreeMap<String, TierIo>,
     /// Figures of the DRAM buffer: `budget_bytes`, `hit_rate`.
     pub buffer: Map<String, Value>,
@@ -210,7 +211,9 @@ impl TpccResult {
             commits: report.commits(),
             aborts: Aborts::of(report.user_aborts(), report.retries()),
             transactions: transactions.collect(),
-            io: ["log", "cache", "delta", "store"].map(|tier| (tier.to_owned(), TierIo::default())).into(),
+            io: ["log", "cache", "delta", "store", "map"]
+                .map(|tier| (tier.to_owned(), TierIo::default()))
+                .into(),
             buffer: object(json!({"budget_bytes": null, "hit_rate": null})),
             cache: object(json!({"hit_rate": null})),
             // A simulation's result does not depend on the machine that it ran on.

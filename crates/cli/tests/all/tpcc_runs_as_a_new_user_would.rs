@@ -78,7 +78,7 @@ fn results_have_every_key() {
         assert!(at("p50") > 0.0 && at("p50") <= at("p95") && at("p95") <= at("p99"));
         assert!(at("p99") <= at("p999") && at("p999") <= at("max"));
     }
-    for tier in ["log", "cache", "delta", "store"] {
+    for tier in ["log", "cache", "delta", "store", "map"] {
         for count in ["write_ops", "write_bytes", "read_ops", "read_bytes"] {
             assert!(result["io"][tier][count].is_u64(), "{tier} {count}");
         }

@@ -101,6 +101,7 @@ impl Store {
         let bytes = |request: &[Wanted]| (request[request.len() - 1].offset - request[0].offset) as usize;
         let mut bufs: Vec<AlignedBuf> =
             requests.iter().map(|request| AlignedBuf::zeroed(bytes(request) + meta_bytes)).collect();
+        count(&self.counters.metadata_bytes_read, bufs.iter().map(|buf| buf.len()).sum());
         let mut batch: Vec<Io<'_>> = requests
             .iter()
             .zip(&mut bufs)

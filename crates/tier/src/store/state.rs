@@ -100,7 +100,9 @@ pub(super) struct Counters {
     pub(super) pages_written: AtomicU64,
     pub(super) write_runs: AtomicU64,
     pub(super) metadata_pages_read: AtomicU64,
+    pub(super) metadata_bytes_read: AtomicU64,
     pub(super) metadata_pages_written: AtomicU64,
+    pub(super) metadata_bytes_written: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64, by: usize) {

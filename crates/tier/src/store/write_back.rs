@@ -127,6 +127,7 @@ impl Store {
         }
         self.sync_device()?;
         count(&self.counters.metadata_pages_written, round.len());
+        count(&self.counters.metadata_bytes_written, round.len() * meta_bytes);
         Ok(())
     }
 
