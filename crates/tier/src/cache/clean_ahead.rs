@@ -14,6 +14,7 @@
 //!   the valid one, which stays dirty.
 
 use super::geometry::{SEAL_BYTES, Serial, Slot};
+use super::group::Seal;
 use super::policy::{Fate, choose};
 use super::state::FlashCache;
 use super::word::Word;
@@ -38,7 +39,7 @@ const IMAGES_TOGETHER: usize = 48;
 struct Ahead {
     slot: Slot,
     word: Word,
-    version: Lsn,
+    seal: Seal,
 }
 
 impl FlashCache {
@@ -130,7 +131,7 @@ impl FlashCache {
                 continue;
             }
             if let Some(seal) = self.seal_of(word, serial, sealed) {
-                images.push(Ahead { slot, word, version: seal.version });
+                images.push(Ahead { slot, word, seal });
                 data.extend_from_slice(&sealed[SEAL_BYTES..]);
             }
         }
@@ -139,8 +140,10 @@ impl FlashCache {
     fn write_ahead(&self, images: &[Ahead], data: &[u8]) -> Result<Progress, TierError> {
         // The image is durable here until the store's record of it is: the log is not needed for
         // it.
-        let write =
-            |(image, data): (&Ahead, _)| PageWrite::back(image.word.page(), image.version, Lsn::MAX, data);
+        let write = |(Ahead { seal, .. }, data): (&Ahead, _)| {
+            PageWrite::back(seal.page, seal.version, Lsn::MAX, data)
+                .changed_since(seal.since.base, seal.since.changes)
+        };
         let mut writes: Vec<PageWrite<'_>> =
             images.iter().zip(data.chunks_exact(self.geometry.page_size)).map(write).collect();
         self.store.write_batch(&mut writes);

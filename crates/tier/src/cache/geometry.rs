@@ -34,7 +34,7 @@ impl Serial {
 pub(crate) struct Slot(pub u32);
 
 /// Bytes of the seal before each image.
-pub(crate) const SEAL_BYTES: usize = 32;
+pub(crate) const SEAL_BYTES: usize = 56;
 /// Bytes of a group's header before its entries.
 pub(crate) const GROUP_HEAD_BYTES: usize = 64;
 /// Bytes of an entry in a group's header and in a segment.
@@ -250,7 +250,7 @@ mod tests {
     fn groups_of_an_erase_block_carry_little_beside_their_images() {
         let geometry = Geometry::fit(4096, 512, 64, 1 << 30).unwrap();
         assert_eq!(geometry.header_bytes, 1536);
-        assert_eq!(geometry.group_bytes, 1536 + 64 * 4128);
+        assert_eq!(geometry.group_bytes, 1536 + 64 * 4152);
         assert!(geometry.end() <= 1 << 30);
         assert!(geometry.slots() * 4096 > (1 << 30) / 100 * 97, "{} slots", geometry.slots());
         assert!(geometry.tombstones_beside(64) >= 16 && geometry.tombstones_beside(0) > 30_000);

@@ -1,10 +1,11 @@
 //! A group's bytes: header, entries, tombstones, and the sealed images. See `docs/format/cache.md`.
 //!
 //! A group is written by one request and a crash may tear it while it is the last one; it counts
-//! only if it is whole. Every image carries a *seal* (page, version, group, checksum), so that one
-//! read returns all that identifies it.
+//! only if it is whole. Every image carries a *seal* (page, version, group, checksum; base and
+//! changes), so that one read returns all that identifies it, and what a write-back needs.
 
 use super::geometry::{ENTRY_BYTES, GROUP_HEAD_BYTES, Geometry, SEAL_BYTES, Serial, TOMBSTONE_BYTES};
+use crate::granules::{Base, Changes};
 use crate::page_cache::header::CacheId;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Crc32c, Lsn, PageId};
@@ -125,43 +126,87 @@ impl GroupHeader {
     }
 }
 
-/// The bytes before an image that identify it.
+/// What is known of an image beside its page and version: what it differs by from which image of
+/// the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub base: Option<Base>,
+    pub changes: Changes,
+}
+
+impl Since {
+    /// No base is known.
+    pub(crate) const UNKNOWN: Since = Since { base: None, changes: Changes::ALL };
+}
+
+/// The bytes before an image that identify it, and say what it differs by from the store's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal {
     pub page: PageId,
     pub version: Lsn,
     pub serial: Serial,
+    pub since: Since,
 }
+
+/// Bit of a seal's first word: it names a base.
+const HAS_BASE: u64 = 1 << 56;
+const SEAL_CHECKSUM_AT: usize = 28;
 
 impl Seal {
     /// Writes the seal and the image to `out`.
     pub(crate) fn write(&self, cache: CacheId, image: &[u8], out: &mut [u8]) {
-        out[..8].copy_from_slice(&self.page.0.to_le_bytes());
+        let Since { base, changes } = self.since;
+        assert!(self.page.0 & !PAGE_MASK == 0);
+        assert!(base.is_some() || changes.is_all(), "without a base everything is changed");
+        let word = self.page.0 | if base.is_some() { HAS_BASE } else { 0 };
+        let Base { version, checksum } = base.unwrap_or(Base { version: Lsn::ZERO, checksum: 0 });
+        out[..8].copy_from_slice(&word.to_le_bytes());
         out[8..16].copy_from_slice(&self.version.0.to_le_bytes());
         out[16..24].copy_from_slice(&self.serial.0.to_le_bytes());
-        out[24..28].fill(0);
+        out[24..28].copy_from_slice(&checksum.to_le_bytes());
+        out[32..40].copy_from_slice(&version.0.to_le_bytes());
+        out[40..SEAL_BYTES].copy_from_slice(&changes.to_bytes());
         out[SEAL_BYTES..].copy_from_slice(image);
         // Over the copy, which no other thread can change.
-        let checksum = checksum(cache, out);
-        out[28..32].copy_from_slice(&checksum.to_le_bytes());
+        let sum = Seal::checksum(cache, out);
+        out[SEAL_CHECKSUM_AT..SEAL_CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
     /// Parses the seal of a sealed image. `None` if seal and image do not belong together, or
     /// belong to another cache.
     pub(crate) fn read(cache: CacheId, sealed: &[u8]) -> Option<Seal> {
-        let reader = &mut Reader::new(sealed);
-        let seal = Seal {
-            page: PageId(reader.u64().ok()?),
-            version: Lsn(reader.u64().ok()?),
-            serial: Serial(reader.u64().ok()?),
-        };
-        reader.u32().ok()?;
-        (reader.u32().ok()? == checksum(cache, sealed)).then_some(seal)
+        let found = sealed.get(SEAL_CHECKSUM_AT..SEAL_CHECKSUM_AT + 4)?;
+        if sealed.len() < SEAL_BYTES || found != Seal::checksum(cache, sealed).to_le_bytes() {
+            return None;
+        }
+        Seal::parse(sealed)
     }
-}
 
-fn checksum(cache: CacheId, sealed: &[u8]) -> u32 {
-    Crc32c::new().with(&cache.0).with(&sealed[..28]).with(&sealed[SEAL_BYTES..]).value()
+    /// Parses a seal that is known to be whole.
+    pub(crate) fn parse(sealed: &[u8]) -> Option<Seal> {
+        let reader = &mut Reader::new(sealed);
+        let (word, version) = (reader.u64().ok()?, Lsn(reader.u64().ok()?));
+        let (serial, base_checksum) = (Serial(reader.u64().ok()?), reader.u32().ok()?);
+        reader.u32().ok()?;
+        let base = Base { version: Lsn(reader.u64().ok()?), checksum: base_checksum };
+        let changes = Changes::from_bytes(reader.array().ok()?);
+        let since = match word & HAS_BASE != 0 {
+            true => Since { base: Some(base), changes },
+            false if changes.is_all() => Since::UNKNOWN,
+            false => return None,
+        };
+        Some(Seal { page: PageId(word & !HAS_BASE), version, serial, since })
+    }
+
+    /// Whether it is the seal of the image that a group's header describes so.
+    pub(crate) fn is_of(&self, entry: &Entry, serial: Serial) -> bool {
+        self.page == entry.page && self.version == entry.version && self.serial == serial
+    }
+
+    fn checksum(cache: CacheId, sealed: &[u8]) -> u32 {
+        let (before, after) = (&sealed[..SEAL_CHECKSUM_AT], &sealed[SEAL_CHECKSUM_AT + 4..]);
+        Crc32c::new().with(&cache.0).with(before).with(after).value()
+    }
 }
 
 #[cfg(test)]
@@ -212,10 +257,12 @@ mod tests {
 
     #[test]
     fn seals_tell_pages_versions_groups_and_caches_apart() {
-        let seal = Seal { page: PageId(3), version: Lsn(4), serial: Serial(5) };
+        let seal = Seal { page: PageId(3), version: Lsn(4), serial: Serial(5), since: Since::UNKNOWN };
         let mut sealed = vec![0; SEAL_BYTES + 512];
         seal.write(CACHE, &[9; 512], &mut sealed);
         assert_eq!(sealed[..24], [3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((&sealed[24..28], &sealed[32..40]), (&[0; 4][..], &[0; 8][..]));
+        assert_eq!(sealed[40..56], [255; 16]);
         assert_eq!(Seal::read(CACHE, &sealed), Some(seal));
         assert_eq!(Seal::read(CacheId([6; 16]), &sealed), None);
         for at in (0..sealed.len()).step_by(7) {
@@ -223,6 +270,33 @@ mod tests {
             bad[at] ^= 1;
             assert_eq!(Seal::read(CACHE, &bad), None, "byte {at}");
         }
+        assert_eq!(Seal::read(CACHE, &sealed[..SEAL_BYTES - 1]), None);
+    }
+
+    #[test]
+    fn seals_carry_the_base_and_the_changes_in_golden_bytes() {
+        let base = Base { version: Lsn(0x0203), checksum: 0x0A0B_0C0D };
+        let mut changes = Changes::of(0..4, 512);
+        changes.add_range(508..512, 512);
+        let since = Since { base: Some(base), changes };
+        let seal = Seal { page: PageId(3), version: Lsn(4), serial: Serial(5), since };
+        let mut sealed = vec![0; SEAL_BYTES + 512];
+        seal.write(CACHE, &[9; 512], &mut sealed);
+        assert_eq!(sealed[..8], [3, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(sealed[24..28], [0x0D, 0x0C, 0x0B, 0x0A]);
+        assert_eq!(sealed[32..40], [3, 2, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(sealed[40..56], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128]);
+        assert_eq!(Seal::read(CACHE, &sealed), Some(seal));
+        for at in 0..sealed.len() {
+            let mut bad = sealed.clone();
+            bad[at] ^= 1;
+            assert_eq!(Seal::read(CACHE, &bad), None, "byte {at}");
+        }
+        // What no cache writes, although its checksum is right.
+        sealed[7] = 0;
+        let sum = Seal::checksum(CACHE, &sealed);
+        sealed[28..32].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Seal::read(CACHE, &sealed), None, "no base, and not everything changed");
     }
 
     #[test]
@@ -238,7 +312,7 @@ mod tests {
             }
             bytes.truncate(rng.between(1, 512) as usize);
             let _ = GroupHeader::read(&geometry(), CACHE, &bytes);
-            let _ = Seal::read(CACHE, &bytes.iter().copied().chain([0; 32]).collect::<Vec<_>>());
+            let _ = Seal::read(CACHE, &bytes.iter().copied().chain([0; SEAL_BYTES]).collect::<Vec<_>>());
         }
     }
 }

@@ -29,8 +29,8 @@ const ATTEMPTS: u32 = 3;
 
 /// Result of reading an image alone.
 pub(crate) enum Reread {
-    /// The image was read; `sealed` holds it. Its version.
-    Found(Lsn),
+    /// The image was read; `sealed` holds it.
+    Found(Seal),
     /// The image is lost. Its version.
     Lost(Lsn),
 }
@@ -53,9 +53,9 @@ impl FlashCache {
         for _ in 0..ATTEMPTS {
             if self.device.read(reach.offset, &mut buf).is_ok() {
                 let found = &buf[reach.skip..reach.skip + SEAL_BYTES + self.geometry.page_size];
-                if let Ok(Seal { version, .. }) = self.verify(page, hit, found) {
+                if let Ok(seal) = self.verify(page, hit, found) {
                     sealed.copy_from_slice(found);
-                    return Ok(Reread::Found(version));
+                    return Ok(Reread::Found(seal));
                 }
             }
             let version = self.version_in_header(serial, index, page).ok_or_else(|| cause.clone())?;

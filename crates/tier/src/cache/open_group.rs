@@ -1,7 +1,7 @@
 //! The group being filled, in memory.
 
 use super::geometry::{Geometry, SEAL_BYTES, Serial};
-use super::group::{Entry, GroupHeader, Seal};
+use super::group::{Entry, GroupHeader, Seal, Since};
 use crate::page_cache::header::CacheId;
 use firndb_device::AlignedBuf;
 
@@ -26,11 +26,17 @@ impl OpenGroup {
     }
 
     /// Adds a sealed image; returns its index. The group must not be full.
-    pub(crate) fn push(&mut self, geometry: &Geometry, cache: CacheId, entry: Entry, image: &[u8]) -> usize {
+    pub(crate) fn push(
+        &mut self,
+        geometry: &Geometry,
+        cache: CacheId,
+        (entry, since): (Entry, Since),
+        image: &[u8],
+    ) -> usize {
         assert!(self.entries.len() < geometry.group_pages && image.len() == geometry.page_size);
         let index = self.entries.len();
         let at = geometry.image_at(index);
-        let seal = Seal { page: entry.page, version: entry.version, serial: self.serial };
+        let seal = Seal { page: entry.page, version: entry.version, serial: self.serial, since };
         seal.write(cache, image, &mut self.buf[at..at + SEAL_BYTES + geometry.page_size]);
         self.entries.push(entry);
         index
@@ -44,6 +50,14 @@ impl OpenGroup {
     pub(crate) fn image(&self, geometry: &Geometry, index: usize) -> &[u8] {
         let at = geometry.image_at(index) + SEAL_BYTES;
         &self.buf[at..at + geometry.page_size]
+    }
+
+    /// What is known of the image of entry `index`.
+    pub(crate) fn since(&self, geometry: &Geometry, index: usize) -> Since {
+        let at = geometry.image_at(index);
+        let seal = Seal::parse(&self.buf[at..at + SEAL_BYTES]).expect("this group's own seal");
+        assert!(seal.is_of(&self.entries[index], self.serial), "a seal is its entry's");
+        seal.since
     }
 
     /// Writes the header before the images; returns the number of bytes to write.

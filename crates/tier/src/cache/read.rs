@@ -7,7 +7,7 @@
 //! of the lookup.
 
 use super::geometry::{Geometry, SEAL_BYTES, Serial, Slot};
-use super::group::Seal;
+use super::group::{Seal, Since};
 use super::state::FlashCache;
 use super::word::Word;
 use crate::error::{TierError, TierErrorKind};
@@ -79,8 +79,8 @@ impl FlashCache {
             let settled = match self.hit(read.page) {
                 None => Settled::Missed,
                 Some(hit) => match self.read_open(hit, read.page, read.buf) {
-                    Some(version) => {
-                        read.outcome = Ok(self.found(read.page, hit, version));
+                    Some((version, since)) => {
+                        read.outcome = Ok(self.found(read.page, hit, version, since));
                         Settled::Done
                     }
                     None => self.read_image(read, hit),
@@ -117,7 +117,9 @@ impl FlashCache {
             match self.hit(read.page) {
                 None => missed.push(index),
                 Some(hit) => match self.read_open(hit, read.page, read.buf) {
-                    Some(version) => read.outcome = Ok(self.found(read.page, hit, version)),
+                    Some((version, since)) => {
+                        read.outcome = Ok(self.found(read.page, hit, version, since));
+                    }
                     None => on_flash.push((index, hit)),
                 },
             }
@@ -160,7 +162,7 @@ impl FlashCache {
         match verified {
             Ok((seal, image)) => {
                 read.buf.copy_from_slice(image);
-                read.outcome = Ok(self.found(read.page, hit, seal.version));
+                read.outcome = Ok(self.found(read.page, hit, seal.version, seal.since));
                 Settled::Done
             }
             Err(_) if !self.is_still(read.page, hit) => Settled::Again,
@@ -178,9 +180,10 @@ impl FlashCache {
         }
     }
 
-    fn found(&self, page: PageId, hit: Hit, version: Lsn) -> Found {
+    fn found(&self, page: PageId, hit: Hit, version: Lsn, since: Since) -> Found {
         self.directory.reference(page, hit.slot);
-        Found { dirty: hit.word.is_dirty(), cached: true, ..Found::without_base(version) }
+        let Since { base, changes } = since;
+        Found { version, dirty: hit.word.is_dirty(), cached: true, base, changes }
     }
 
     /// Whether the page's valid image is still the same.
@@ -190,14 +193,15 @@ impl FlashCache {
         })
     }
 
-    /// Copies an image out of the group being filled, if it is there, and returns its version.
-    fn read_open(&self, hit: Hit, page: PageId, buf: &mut [u8]) -> Option<Lsn> {
+    /// Copies an image out of the group being filled, if it is there, and returns its version and
+    /// what it differs by from the store's.
+    fn read_open(&self, hit: Hit, page: PageId, buf: &mut [u8]) -> Option<(Lsn, Since)> {
         let open = self.open.read();
         let index = self.geometry.index_of(hit.slot);
         let entry =
             open.entries.get(index).filter(|entry| open.serial == hit.serial && entry.page == page)?;
         buf.copy_from_slice(open.image(&self.geometry, index));
-        Some(entry.version)
+        Some((entry.version, open.since(&self.geometry, index)))
     }
 
     pub(crate) fn reach(&self, hit: Hit) -> Reach {

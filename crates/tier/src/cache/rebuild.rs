@@ -14,6 +14,7 @@
 //! two slots.
 
 use super::geometry::{SEAL_BYTES, Slot};
+use super::group::Seal;
 use super::lacking::{Lacking, NOTHING, UNKNOWN};
 use super::read::Hit;
 use super::state::{FlashCache, Ring};
@@ -132,9 +133,10 @@ impl FlashCache {
             outcome?;
             let skip = self.reach(*hit).skip;
             let sealed = &buf[skip..skip + SEAL_BYTES + self.geometry.page_size];
-            let version = self.verify(hit.word.page(), *hit, sealed)?.version;
+            let Seal { page, version, since, .. } = self.verify(hit.word.page(), *hit, sealed)?;
             // The image is durable here until the store's record of it is.
-            writes.push(PageWrite::back(hit.word.page(), version, Lsn::MAX, &sealed[SEAL_BYTES..]));
+            let write = PageWrite::back(page, version, Lsn::MAX, &sealed[SEAL_BYTES..]);
+            writes.push(write.changed_since(since.base, since.changes));
         }
         self.store.write_batch(&mut writes);
         for (write, (_, hit)) in writes.iter().zip(&hits) {

@@ -5,7 +5,7 @@
 //! meanwhile.
 
 use super::geometry::{SEAL_BYTES, Slot};
-use super::group::Entry;
+use super::group::{Entry, Since};
 use super::lost::Reread;
 use super::policy::{Chances, Fate, choose};
 use super::state::{FlashCache, Ring};
@@ -24,6 +24,7 @@ pub(crate) struct Leaving {
     pub fate: Fate,
     /// Known once the image was read.
     pub version: Lsn,
+    pub since: Since,
     /// The image cannot be read, and there is no other copy.
     pub lost: bool,
 }
@@ -82,8 +83,11 @@ impl FlashCache {
         let chances = if self.is_leaving() { Chances::None } else { self.policy.into() };
         let fates = choose(&words, chances, again_max);
         let all = slots.into_iter().zip(words).zip(fates);
-        all.map(|((slot, word), fate)| Leaving { slot, word, fate, version: Lsn::ZERO, lost: false })
-            .collect()
+        let leaving = |((slot, word), fate)| {
+            let (version, since) = (Lsn::ZERO, Since::UNKNOWN);
+            Leaving { slot, word, fate, version, since, lost: false }
+        };
+        all.map(leaving).collect()
     }
 
     /// Reads those of the group's images that are needed, and verifies them.
@@ -109,7 +113,7 @@ impl FlashCache {
             let sealed = &scratch[at..at + SEAL_BYTES + self.geometry.page_size];
             let seal = if read.is_ok() { self.seal_of(image.word, ring.front, sealed) } else { None };
             match seal {
-                Some(seal) => image.version = seal.version,
+                Some(seal) => (image.version, image.since) = (seal.version, seal.since),
                 // The store has this version.
                 None if !image.word.is_dirty() => {
                     add(&self.counters.faults, 1);
@@ -121,7 +125,7 @@ impl FlashCache {
                     let cause = self.cause_of(read.clone(), image);
                     let sealed = &mut scratch[at..at + SEAL_BYTES + self.geometry.page_size];
                     match self.reread(ring.front, index, image, sealed, cause)? {
-                        Reread::Found(version) => image.version = version,
+                        Reread::Found(seal) => (image.version, image.since) = (seal.version, seal.since),
                         Reread::Lost(version) => {
                             (image.version, image.lost, image.fate) = (version, true, Fate::Discard);
                         }
@@ -147,6 +151,7 @@ impl FlashCache {
                 // The image is durable here until the store's record of it is: the log is not
                 // needed for it.
                 PageWrite::back(image.word.page(), image.version, Lsn::MAX, data)
+                    .changed_since(image.since.base, image.since.changes)
             })
             .collect();
         if writes.is_empty() {
@@ -170,7 +175,7 @@ impl FlashCache {
         let page = image.word.page();
         let entry = Entry { page, version: image.version, dirty: image.word.is_dirty(), killed: false };
         let data = self.image_of(self.geometry.index_of(image.slot), scratch);
-        let index = self.open.write().push(&self.geometry, self.header.cache, entry, data);
+        let index = self.open.write().push(&self.geometry, self.header.cache, (entry, image.since), data);
         if self.directory.requeue(page, image.slot, self.geometry.slot(ring.rear, index)) {
             self.move_lacking(image.slot, self.geometry.slot(ring.rear, index));
             add(&self.counters.second_chances, 1);

@@ -377,8 +377,8 @@ impl Source<'_> {
         self.device.read(self.geometry.group_offset(group.serial), &mut buf)?;
         Ok(group.entries.iter().enumerate().all(|(index, entry)| {
             let at = self.geometry.image_at(index);
-            let wanted = Seal { page: entry.page, version: entry.version, serial: group.serial };
-            Seal::read(self.header.cache, &buf[at..at + SEAL_BYTES + self.geometry.page_size]) == Some(wanted)
+            let sealed = &buf[at..at + SEAL_BYTES + self.geometry.page_size];
+            Seal::read(self.header.cache, sealed).is_some_and(|seal| seal.is_of(entry, group.serial))
         }))
     }
 }

@@ -9,7 +9,7 @@
 //!   invalid by durable log.
 
 use super::geometry::{Geometry, Serial};
-use super::group::{Entry, GroupHeader};
+use super::group::{Entry, GroupHeader, Since};
 use super::pending::Candidates;
 use super::state::{FlashCache, Ring};
 use crate::error::TierError;
@@ -108,15 +108,21 @@ impl FlashCache {
             return;
         }
         let dirty = (write.dirty || rescued) && !self.is_write_through();
-        match self.enqueue(ring, write, dirty) {
+        let since = match write.outcome {
+            // The store has it since just now.
+            Ok(Written::Taken { base, changes }) if self.is_write_through() => Since { base, changes },
+            // The store's newest image is a notice, and no base (`lost.rs`).
+            _ if rescued => Since::UNKNOWN,
+            _ => Since { base: write.base, changes: write.changes },
+        };
+        match self.enqueue(ring, write, since, dirty) {
             Ok(()) => {
                 add(
                     if write.dirty { &self.counters.dirty_enqueued } else { &self.counters.clean_enqueued },
                     1,
                 );
-                if !write.is_taken() {
-                    write.outcome = Ok(Written::Taken { base: write.base, changes: write.changes });
-                }
+                let Since { base, changes } = since;
+                write.outcome = Ok(Written::Taken { base, changes });
             }
             Err(error) if dirty => write.outcome = Err(error),
             // The store has the page: the failure is not this page's.
@@ -129,7 +135,13 @@ impl FlashCache {
     }
 
     /// Adds a page to the group being filled, and writes it if that is full.
-    fn enqueue(&self, ring: &mut Ring, write: &PageWrite<'_>, dirty: bool) -> Result<(), TierError> {
+    fn enqueue(
+        &self,
+        ring: &mut Ring,
+        write: &PageWrite<'_>,
+        since: Since,
+        dirty: bool,
+    ) -> Result<(), TierError> {
         self.poison.check()?;
         if self.is_lost() {
             return Err(TierError::new(crate::TierErrorKind::Failed, "the flash cache was given up"));
@@ -141,7 +153,7 @@ impl FlashCache {
         self.make_space(ring)?;
         let entry = Entry { page: write.page, version: write.version, dirty, killed: false };
         let mut open = self.open.write();
-        let index = open.push(&self.geometry, self.header.cache, entry, write.data);
+        let index = open.push(&self.geometry, self.header.cache, (entry, since), write.data);
         let full = open.entries.len() == self.geometry.group_pages;
         drop(open);
         if write.dirty {

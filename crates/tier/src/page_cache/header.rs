@@ -9,7 +9,7 @@ use firndb_device::{AlignedBuf, Device, Durability, find_contents};
 const MAGIC: &[u8; 8] = b"FIRNCACH";
 /// 2: a tombstone tells of all earlier groups, and need not be there for a page that was freed
 /// (`pending.rs`).
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Bytes of what is said; the rest of the slot is zeros.
 const HEAD_BYTES: usize = 76;
 const CHECKSUM_AT: usize = 72;
@@ -217,7 +217,7 @@ mod tests {
     fn the_header_has_golden_bytes() {
         let bytes = sample().encode();
         let mut golden = b"FIRNCACH".to_vec();
-        golden.extend([2, 0, 0, 0, 0, 16, 0, 0]);
+        golden.extend([3, 0, 0, 0, 0, 16, 0, 0]);
         golden.extend([3; 16]);
         golden.extend([4; 16]);
         golden.extend([0, 2, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0]);
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_header_of_an_earlier_version_is_refused() {
         let mut bytes = sample().encode();
-        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+        bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
         let checksum = Crc32c::new().with(&bytes[..CHECKSUM_AT]).value();
         bytes[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
         assert_eq!(CacheHeader::decode(&bytes), Err(Malformed { what: "a cache of another format version" }));

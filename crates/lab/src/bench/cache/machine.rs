@@ -30,7 +30,7 @@ pub const DRAM_PERCENT: f64 = 0.4;
 /// The array's capacity over the database's: 1,170 GB over 50 GB.
 const ARRAY_OVER_DATABASE: f64 = 1170.0 / 50.0;
 /// Of a page in a flash cache with seals.
-const SEALED_PAGE: u64 = 4096 + 32;
+const SEALED_PAGE: u64 = 4096 + 56;
 const PAGE: u64 = 4096;
 /// What a pool needs at least: only tiny databases, which measure nothing, have it.
 pub const DRAM_LEAST: usize = 512 << 10;

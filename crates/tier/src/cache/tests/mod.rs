@@ -1,5 +1,6 @@
 //! Tests of the flash cache as a whole, over a store and a log that the tests control.
 
+mod bases;
 mod failures;
 mod freed;
 mod harness;

@@ -1,7 +1,7 @@
 //! Time to restore a large directory, at memory speed.
 
 use crate::cache::geometry::{Geometry, SEAL_BYTES, Serial};
-use crate::cache::group::{Entry, GroupHeader, Seal};
+use crate::cache::group::{Entry, GroupHeader, Seal, Since};
 use crate::cache::restore::restore;
 use crate::cache::segment::SegmentBuilder;
 use crate::page_cache::header::CacheHeader;
@@ -49,7 +49,7 @@ fn laid_out(entries: u64, among: u64) -> (MemoryDevice, CacheHeader, Geometry, u
         if serial.0 == last {
             for (index, entry) in header.entries.iter().enumerate() {
                 let at = geometry.image_at(index);
-                let seal = Seal { page: entry.page, version: entry.version, serial };
+                let seal = Seal { page: entry.page, version: entry.version, serial, since: Since::UNKNOWN };
                 seal.write(CACHE, &[1; 512], &mut group[at..at + SEAL_BYTES + 512]);
             }
             header.write(CACHE, &mut group);
