@@ -17,6 +17,7 @@ pub mod array;
 pub mod chores;
 pub mod client;
 mod hours;
+mod images;
 pub mod journal;
 pub mod ledger;
 pub mod machine;

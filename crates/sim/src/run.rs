@@ -46,6 +46,8 @@ pub struct Summary {
     pub restored: u64,
     /// Pages read below DRAM that were compared with what had been written.
     pub pages_compared: u64,
+    /// Pages read and written below DRAM that were compared with their base and their changes.
+    pub bases_judged: u64,
     /// How often the log went round while clients worked: bytes written to its devices, over what
     /// these hold.
     pub laps: f64,
@@ -163,6 +165,7 @@ impl Story {
     fn verdict(mut self) -> Verdict {
         self.judge_pages();
         self.summary.pages_compared = self.shadow.compared();
+        self.summary.bases_judged = self.shadow.bases_judged();
         let (committed, aborted, lost, there) = self.ledger.counts();
         let summary = Summary { committed, aborted, unknown: [lost, there], ..self.summary };
         Verdict { summary, narrative: self.narrative, wrong: self.wrong }

@@ -11,15 +11,18 @@
 //!   or redo makes it. A page that is read older than that is *owed*: it is written in that version
 //!   or a later one before it is read again. Else redo has missed something, and only clients that
 //!   read the wrong rows would notice.
+//! * A page and its base differ by no byte that is not among its changes (`images.rs`), as the
+//!   tiers return them and as the buffer offers them.
 //! * A free, or a new incarnation of the page's number, ends what is known of it.
 //!
 //! The lock is the standard library's, and never held across a scheduling point: to watch changes
 //! no run.
 
+use crate::images::Images;
 use firndb::{Lsn, PageId};
 use firndb_base::checksum::crc32c;
 use firndb_log::{Appended, LogError, Record};
-use firndb_tier::{Allocation, Found, PageRead, PageTier, PageWrite, TierError};
+use firndb_tier::{Allocation, Base, Changes, Found, PageRead, PageTier, PageWrite, TierError, Written};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -43,6 +46,7 @@ struct Known {
 struct Pages {
     opening: u64,
     known: BTreeMap<PageId, Known>,
+    images: Images,
     /// A backup reads, too, past the buffer: a page that is owed may be read twice.
     lenient: bool,
     compared: u64,
@@ -83,6 +87,12 @@ impl Shadow {
     pub fn compared(&self) -> u64 {
         self.pages().compared
     }
+
+    /// Pages of which changes since a known base were judged, as they were read and written.
+    #[must_use]
+    pub fn bases_judged(&self) -> u64 {
+        self.pages().images.judged()
+    }
 }
 
 impl Pages {
@@ -94,10 +104,12 @@ impl Pages {
 
     /// `before`: what was known when the read began.
     fn read(&mut self, page: PageId, found: Found, data: &[u8], before: Option<Known>) {
+        let place = if found.cached { "the cache" } else { "the store" };
+        self.judge((page, found.version), data, (found.base, found.changes), place);
         let Some(before) = before else { return };
         self.compared += 1;
         let opening = self.opening;
-        let (version, place) = (found.version, if found.cached { "the cache" } else { "the store" });
+        let version = found.version;
         if version == before.version && crc32c(data) != before.sum {
             self.accuse(format!(
                 "page {page} was read from {place} in version {version} with other bytes than were written"
@@ -124,10 +136,22 @@ impl Pages {
         }
     }
 
-    fn written(&mut self, write: &PageWrite<'_>, before: Option<Known>) {
-        if !write.is_taken() {
-            return;
+    fn judge(&mut self, version: (PageId, Lsn), data: &[u8], since: (Option<Base>, Changes), whence: &str) {
+        if let Some(wrong) = self.images.judge(version, data, since) {
+            self.accuse(format!("{wrong}: so says {whence}"));
         }
+    }
+
+    /// Before the tiers see it.
+    fn offered(&mut self, write: &PageWrite<'_>) {
+        let version = (write.page, write.version);
+        self.judge(version, write.data, (write.base, write.changes), "the buffer");
+        self.images.note(write.page, write.version, write.data);
+    }
+
+    fn written(&mut self, write: &PageWrite<'_>, before: Option<Known>) {
+        let Ok(Written::Taken { base, changes }) = write.outcome else { return };
+        self.judge((write.page, write.version), write.data, (base, changes), "the tier that took it");
         let (page, version) = (write.page, write.version);
         if let Some(before) = before.filter(|before| version < before.version) {
             return self.accuse(format!(
@@ -166,6 +190,7 @@ impl PageTier for Watched {
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         let known = |shadow: &Shadow, page| shadow.pages().known.get(&page).copied();
         let before: Vec<Option<Known>> = writes.iter().map(|write| known(&self.shadow, write.page)).collect();
+        writes.iter().for_each(|write| self.shadow.pages().offered(write));
         self.tier.write_batch(writes);
         let mut pages = self.shadow.pages();
         writes.iter().zip(before).for_each(|(write, before)| pages.written(write, before));
@@ -180,6 +205,7 @@ impl PageTier for Watched {
             let mut pages = self.shadow.pages();
             change.free.iter().chain(change.allocate).for_each(|page| {
                 pages.known.remove(page);
+                pages.images.forget(*page);
             });
             Ok(appended)
         })
@@ -190,7 +216,7 @@ impl PageTier for Watched {
 mod tests {
     use super::*;
     use firndb_log::LogClass;
-    use firndb_tier::{Prepared, TierStatistics, Written};
+    use firndb_tier::{Prepared, TierStatistics};
 
     /// Returns the same version and bytes for every page, as set, and takes everything.
     struct Puppet(Mutex<(Lsn, u8)>);

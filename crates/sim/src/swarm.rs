@@ -66,6 +66,7 @@ impl SwarmReport {
         total.recoveries += one.recoveries;
         total.restored += one.restored;
         total.pages_compared += one.pages_compared;
+        total.bases_judged += one.bases_judged;
         total.laps += one.laps;
         total.time += one.time;
         total.steps += one.steps;

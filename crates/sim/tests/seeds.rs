@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[test]
 fn nothing_is_wrong_in_the_first_seeds() {
-    let mut commits = 0;
+    let (mut commits, mut bases) = (0, 0);
     for seed in 0..20 {
         let verdict = run(&Scenario::new(seed));
         assert!(
@@ -19,7 +19,9 @@ fn nothing_is_wrong_in_the_first_seeds() {
         );
         eprintln!("{seed}: {:?}", verdict.summary);
         commits += verdict.summary.committed;
+        bases += verdict.summary.bases_judged;
     }
+    assert!(bases > 1000, "only {bases} pages were compared with their base and changes");
     assert!(commits > 200, "only {commits} commits came through");
 }
 
