@@ -68,6 +68,9 @@ registry! {
         /// Pages that become allocated in versions of another database's log, while a database is
         /// restored.
         PAGES_ADOPTED = 0x13,
+        /// Pages written as deltas: places that become delta pages, the pages in their slots, and
+        /// delta pages that become free.
+        PAGES_DELTA = 0x14,
     }
     Tree {
         /// A leaf gets an entry.
@@ -166,7 +169,7 @@ mod tests {
     fn numbers_are_pinned() {
         let numbers: Vec<u8> = Kind::ALL.iter().map(|known| known.kind.0).collect();
         let expected: Vec<u8> = (0x01..=0x02)
-            .chain(0x10..=0x13)
+            .chain(0x10..=0x14)
             .chain(0x20..=0x2b)
             .chain(0x40..=0x43)
             .chain(0x50..=0x51)

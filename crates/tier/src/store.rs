@@ -13,21 +13,23 @@
 //!   LSN tells exactly which records it contains.
 //! * A metadata page is written only after the log is durable past its LSN, and into the slot that
 //!   is not its newest durable one; each round of such writes is synced before the next begins.
-//! * Places with space on the device >= allocated pages + reserved pages + slack, so every
-//!   allocated page can always be written: a full disk is an error of `reserve`, never of a write.
+//! * Places with space on the device >= allocated pages + reserved pages + slack + delta pages, so
+//!   every allocated page can always be written: a full disk is an error of `reserve`, never of a
+//!   write.
 //! * After a failed write or sync the store writes nothing more until it is opened again; reads
 //!   continue.
 //!
 //! Locks, in the order in which they are taken, after page latches and before the log's own:
 //! 0. `checking`: one check at a time. Held during I/O, and by checks only.
 //! 1. `redo`: map records that wait for their pages to be read. Held during I/O, by recovery only.
-//! 2. `growth`: the header and the number of groups. Held during I/O.
-//! 3. `write_back`: rounds of metadata writes, one at a time. Held during I/O.
-//! 4. `syncs`: which sync counts for which thread. Held briefly; a thread waits with it for the
+//! 2. `flushing`: flushes of the write buffer of deltas, one at a time. Held during I/O.
+//! 3. `growth`: the header and the number of groups. Held during I/O.
+//! 4. `write_back`: rounds of metadata writes, one at a time. Held during I/O.
+//! 5. `syncs`: which sync counts for which thread. Held briefly; a thread waits with it for the
 //!    sync of another thread.
-//! 5. `order`: append and apply of a map record. Held during `Log::try_append`, never during I/O:
+//! 6. `order`: append and apply of a map record. Held during `Log::try_append`, never during I/O:
 //!    structure changes of trees take it under page latches.
-//! 6. `state`: all that is in memory. Held briefly; never during I/O nor while waiting for another
+//! 7. `state`: all that is in memory. Held briefly; never during I/O nor while waiting for another
 //!    lock.
 //!
 //! Tests and simulations check the order (`ranks.rs`).
@@ -44,6 +46,7 @@ mod apply;
 mod bitmap;
 mod changes;
 mod check;
+mod delta;
 mod entry;
 mod geometry;
 mod give_back;
@@ -76,7 +79,7 @@ pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
 #[doc(hidden)]
 pub use journal::Journal;
-pub use options::{Layout, Placement, Policy, StoreOptions};
+pub use options::{DeltaPolicy, Layout, Placement, Policy, StoreOptions};
 pub use state::Store;
 
 use crate::error::{TierError, TierErrorKind};
@@ -85,6 +88,7 @@ use crate::page_cache::BackingStore;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts};
 use crate::poison::Poison;
 use crate::ranks;
+use delta::{Deltas, Flushing};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
@@ -193,6 +197,7 @@ impl Store {
             recovering: true,
             suspects: BTreeSet::new(),
             mirror: None,
+            deltas: Deltas::default(),
         };
         let store = Store {
             device,
@@ -203,6 +208,7 @@ impl Store {
             poison: Poison::new("the store writes nothing more"),
             checking: ranks::CHECKING.mutex(()),
             redo: ranks::REDO.mutex(Redo::default()),
+            flushing: ranks::FLUSHING.mutex(Flushing::default()),
             growth: ranks::GROWTH.mutex(header),
             write_back: ranks::WRITE_BACK.mutex(Rounds::default()),
             order: ranks::ORDER.mutex(()),
@@ -306,11 +312,11 @@ impl Store {
     }
 
     /// Reads one more bitmap page of a group not read since opening, so that its free space is
-    /// known before it is needed. A background step.
+    /// known before it is needed; then counts and gathers slots of delta pages. A background step.
     pub fn learn_step(&self) -> Result<Progress, TierError> {
         let next = self.state.lock().space.next_to_learn();
         match next {
-            None => Ok(Progress::Idle),
+            None => self.clean_deltas(),
             Some(group) => self.learn(group).map(|()| Progress::Worked),
         }
     }
@@ -387,10 +393,11 @@ impl PageTier for Store {
         self.publish(change, append)
     }
     fn sync(&self) -> Result<(), TierError> {
+        self.settle_deltas(Lsn(u64::MAX))?;
         self.write_back_all()
     }
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
-        Ok(self.entry_of(page)?.version())
+        self.newest_version_of(page)
     }
     fn page_is_lost(&self, page: PageId) -> bool {
         self.has_lost(page)
@@ -404,7 +411,7 @@ impl PageTier for Store {
             state.space.release_freed(&self.geometry, journal.durable());
         }
         let (metadata, pending) = (state.cache.needed_from(), state.space.pending_needed_from());
-        metadata.into_iter().chain(pending).min()
+        metadata.into_iter().chain(pending).chain(state.deltas.buffer.needed_from()).min()
     }
     fn statistics(&self) -> TierStatistics {
         let (syncs, syncs_shared) = self.syncs.counts();

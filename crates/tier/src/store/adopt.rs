@@ -25,7 +25,11 @@ pub fn page_incarnations(lsn: Lsn, record: Record<'_>) -> Result<Vec<(PageId, Op
             Change::Allocate { page } => Some((page, Some(lsn))),
             Change::Adopt { page, version } => Some((page, Some(version))),
             Change::Free { page, .. } => Some((page, None)),
-            Change::Move { .. } | Change::Backing { .. } => None,
+            Change::Move { .. }
+            | Change::DeltaPage { .. }
+            | Change::Delta { .. }
+            | Change::DeltaFreed { .. }
+            | Change::Backing { .. } => None,
         })
         .collect())
 }
@@ -51,7 +55,9 @@ impl Store {
             let (groups, enough) = {
                 let mut state = self.state.lock();
                 let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
-                let needed = state.totals().pages + state.space.reserved() + pages.len() as u64 + slack;
+                let totals = state.totals();
+                let deltas = totals.delta_pages + state.deltas.in_flight;
+                let needed = totals.pages + state.space.reserved() + pages.len() as u64 + slack + deltas;
                 (state.space.groups(), needed <= self.backed_places(&mut state))
             };
             if enough && self.geometry.group_of_page(PageId(highest)) < groups {

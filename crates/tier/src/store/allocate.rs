@@ -2,8 +2,8 @@
 //!
 //! Why only a reservation can find the disk full: a page is reserved only if there are at least as
 //! many places with space on the device as pages allocated and reserved, this one included, and
-//! slack. Places are counted, not found: the totals page has the number in use, so no bitmap page
-//! is read.
+//! slack, and delta pages. Places are counted, not found: the totals page has the number in use, so
+//! no bitmap page is read.
 //!
 //! A publication runs under page latches and `order`, so it waits for no device: `prepare`
 //! has brought the map pages it needs into memory; where it has not, the call fails and the caller
@@ -44,7 +44,8 @@ impl Store {
     /// Places that must have space before one more page is reserved.
     fn needed_with_one_more(&self, state: &mut State, slack_batches: u64) -> u64 {
         let slack = slack_batches * self.policy.batch_pages as u64;
-        state.totals().pages + state.space.reserved() + 1 + slack
+        let totals = state.totals();
+        totals.pages + state.space.reserved() + 1 + slack + totals.delta_pages + state.deltas.in_flight
     }
     /// Places that have space.
     pub(crate) fn backed_places(&self, state: &mut State) -> u64 {
@@ -80,7 +81,12 @@ impl Store {
                         let pause = self.geometry.places_per_group / 8;
                         self.state.lock().grow_again_at = needed + pause.max(1);
                     }
-                    Err(error) if error.kind == TierErrorKind::Full => return Err(self.full(needed, &error)),
+                    Err(error) if error.kind == TierErrorKind::Full => {
+                        // Deltas never make a store full.
+                        if !self.give_up_delta_pages()? {
+                            return Err(self.full(needed, &error));
+                        }
+                    }
                     other => other?,
                 },
             }
@@ -168,13 +174,14 @@ impl Store {
         let appended = append(Record { kind: Kind::PAGES_PUBLISHED, body: &body });
         let mut state = self.state.lock();
         if let Ok(appended) = &appended {
+            let waited = state.waits_from(&changes).unwrap_or(appended.first);
             state
                 .apply(&self.geometry, appended.first, &changes)
                 .expect("checked before it was appended, under the same hold of `order`");
             change.allocate.iter().for_each(|page| state.space.allocated(*page));
             state.space.hold_freed(Pending {
                 end: appended.end,
-                needed_from: appended.first,
+                needed_from: appended.first.min(waited),
                 pages: change.free.to_vec(),
                 places: freed.iter().filter_map(|(_, place)| *place).collect(),
             });

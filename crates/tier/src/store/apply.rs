@@ -7,7 +7,7 @@
 //! is missing, ends in the same state.
 
 use super::bitmap::{self, Which};
-use super::entry::Entry;
+use super::entry::{Entry, SlotAt};
 use super::geometry::{Geometry, Place};
 use super::meta_cache::{MetaCache, MetaPage};
 use super::meta_page::MetaId;
@@ -33,6 +33,10 @@ pub(crate) fn concerned(geometry: &Geometry, changes: &[Change]) -> Vec<MetaId> 
                 ids.extend([geometry.map_of_page(page), geometry.bitmap_of_place(place)]);
                 ids.extend(old.map(|old| geometry.bitmap_of_place(old)));
             }
+            Change::Delta { page, .. } => ids.push(geometry.map_of_page(page)),
+            Change::DeltaPage { place } | Change::DeltaFreed { place } => {
+                ids.push(geometry.bitmap_of_place(place));
+            }
             Change::Backing { group, .. } => ids.push(MetaId::Bitmap(group)),
         }
     }
@@ -44,27 +48,28 @@ pub(crate) fn concerned(geometry: &Geometry, changes: &[Change]) -> Vec<MetaId> 
 /// Applies the changes of the record at `lsn`. All of `concerned`'s pages that exist are in
 /// `cache`; `groups` is the number of groups, and changes to groups beyond are skipped (the caller
 /// knows whether that is right). An error means that a page is not in the state that the record
-/// presupposes: the pages are then undefined.
+/// presupposes: the pages are then undefined. Returns the slots that entries no longer name.
 pub(crate) fn apply(
     geometry: &Geometry,
     cache: &mut MetaCache,
     groups: u64,
     lsn: Lsn,
     changes: &[Change],
-) -> Result<(), Malformed> {
+) -> Result<Vec<SlotAt>, Malformed> {
     let behind: Vec<MetaId> = concerned(geometry, changes)
         .into_iter()
         .filter(|id| geometry.group_of_meta(*id).is_none_or(|group| group < groups))
         .filter(|id| cache.get(*id).expect("the caller loaded what is concerned").lsn < lsn)
         .collect();
-    let mut pages = Pages { geometry, cache, behind: &behind };
+    let mut pages = Pages { geometry, cache, behind: &behind, died: Vec::new() };
     for change in changes {
         pages.apply(lsn, change)?;
     }
+    let died = pages.died;
     for id in behind.iter() {
         cache.changed(*id, lsn);
     }
-    Ok(())
+    Ok(died)
 }
 
 /// Checks that the present metadata pages allow `changes`, so that a record of these can be applied
@@ -92,7 +97,7 @@ pub(crate) fn check(
             if bitmap::get(geometry, body, bit.which, bit.index) == bit.value {
                 return Err(misfit(BIT));
             }
-            bits.push((bit.id, bit.which == Which::Pages, bit.index, index));
+            bits.push((bit.id, bit.which, bit.index, index));
         }
         if let Change::Backing { group, backed } = *change
             && bitmap::is_backed(&cached(cache, MetaId::Bitmap(group)).body) == backed
@@ -140,7 +145,16 @@ fn entry_after(change: &Change, lsn: Lsn, old: Entry) -> Option<Entry> {
             let fits = old.place() == from && old.version().is_some_and(|before| before <= version);
             fits.then_some(Entry::Placed { version, place, checksum })
         }
-        Change::Backing { .. } => Some(old),
+        Change::Delta { version, at, rent, .. } => match old {
+            Entry::Placed { version: before, place, checksum }
+            | Entry::Delta { version: before, place, checksum, .. }
+                if before <= version =>
+            {
+                Some(Entry::Delta { version, place, checksum, at, rent })
+            }
+            _ => None,
+        },
+        Change::DeltaPage { .. } | Change::DeltaFreed { .. } | Change::Backing { .. } => Some(old),
     }
 }
 
@@ -166,6 +180,7 @@ fn bits_of(geometry: &Geometry, change: &Change) -> impl Iterator<Item = Bit> + 
         index: geometry.index_of_place(place),
         value,
     };
+    let delta_bit = |place: Place, value: bool| Bit { which: Which::Deltas, ..place_bit(place, value) };
     let bits = match *change {
         Change::Allocate { page } | Change::Adopt { page, .. } => [Some(page_bit(page, true)), None],
         Change::Free { page, place } => {
@@ -174,7 +189,9 @@ fn bits_of(geometry: &Geometry, change: &Change) -> impl Iterator<Item = Bit> + 
         Change::Move { place, old, .. } => {
             [Some(place_bit(place, true)), old.map(|place| place_bit(place, false))]
         }
-        Change::Backing { .. } => [None, None],
+        Change::DeltaPage { place } => [Some(place_bit(place, true)), Some(delta_bit(place, true))],
+        Change::DeltaFreed { place } => [Some(place_bit(place, false)), Some(delta_bit(place, false))],
+        Change::Delta { .. } | Change::Backing { .. } => [None, None],
     };
     bits.into_iter().flatten()
 }
@@ -190,6 +207,15 @@ fn totals_after(change: &Change, mut totals: Totals) -> Option<Totals> {
         Change::Move { old, .. } => {
             totals.places = totals.places.checked_add(u64::from(old.is_none()))?;
         }
+        Change::DeltaPage { .. } => {
+            totals.places = totals.places.checked_add(1)?;
+            totals.delta_pages = totals.delta_pages.checked_add(1)?;
+        }
+        Change::DeltaFreed { .. } => {
+            totals.places = totals.places.checked_sub(1)?;
+            totals.delta_pages = totals.delta_pages.checked_sub(1)?;
+        }
+        Change::Delta { .. } => {}
         Change::Backing { backed: true, .. } => {
             totals.unbacked_groups = totals.unbacked_groups.checked_sub(1)?;
         }
@@ -204,6 +230,7 @@ struct Pages<'a> {
     geometry: &'a Geometry,
     cache: &'a mut MetaCache,
     behind: &'a [MetaId],
+    died: Vec<SlotAt>,
 }
 
 impl Pages<'_> {
@@ -213,8 +240,10 @@ impl Pages<'_> {
             && let Some(body) = self.body(geometry.map_of_page(page))
         {
             let slot = geometry.slot_of_page(page);
-            let new = entry_after(change, lsn, Entry::read(body, slot)?).ok_or(Malformed { what: ENTRY })?;
+            let old = Entry::read(body, slot)?;
+            let new = entry_after(change, lsn, old).ok_or(Malformed { what: ENTRY })?;
             new.write(body, slot);
+            self.died.extend(old.slot());
         }
         for bit in bits_of(geometry, change) {
             if let Some(body) = self.body(bit.id)

@@ -1,22 +1,24 @@
 //! The body of a group's bitmap page: which places are in use, which pages are allocated.
 //!
 //! ```text
-//! 0       8              8 + 8w          8 + 16w      (w = segments of a group)
-//! | flags | places       | pages         | zeros
+//! 0       8              8 + 8w          8 + 16w         8 + 24w      (w = segments of a group)
+//! | flags | places       | pages         | delta pages   | zeros
 //! ```
-//! Bit i of word s of *places* is set if place 64 s + i of the group holds the current version of a
-//! page; of *pages*, if page 64 s + i of the group's range is allocated. Page 0 of group 0 is
-//! always set: it is never allocated. Bits past the group's end are clear.
+//! Bit i of word s of *places* is set if place 64 s + i of the group holds the image of a page, or
+//! is a delta page; of *delta pages*, if it is that; of *pages*, if page 64 s + i of the group's
+//! range is allocated. Page 0 of group 0 is always set: it is never allocated. Bits past the
+//! group's end are clear.
 
 use super::geometry::{BITMAP_PREFIX_BYTES, Geometry};
 
 const FLAG_UNBACKED: u8 = 1;
 
-/// One of the two maps of a bitmap page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One of the three maps of a bitmap page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Which {
     Places,
     Pages,
+    Deltas,
 }
 
 /// Word `segment` of a map.
@@ -30,6 +32,7 @@ fn word_at(geometry: &Geometry, which: Which, segment: usize) -> usize {
     let skip = match which {
         Which::Places => 0,
         Which::Pages => geometry.segments(),
+        Which::Deltas => 2 * geometry.segments(),
     };
     BITMAP_PREFIX_BYTES + 8 * (skip + segment)
 }
@@ -90,6 +93,8 @@ mod tests {
         assert_eq!(body[8 + 8], 0x80);
         assert!(get(&geometry, &body, Which::Places, 71));
         assert_eq!(count(&geometry, &body, Which::Places), 1);
+        assert!(set(&geometry, &mut body, Which::Deltas, 64, true));
+        assert_eq!(body[8 + 32..8 + 48], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         assert!(fresh(&geometry, 1).iter().all(|byte| *byte == 0));
     }
 }

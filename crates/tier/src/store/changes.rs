@@ -31,8 +31,10 @@ pub fn events(lsn: Lsn, record: Record<'_>) -> Result<Vec<PageEvent>, TierError>
     let event = |change: Change| match change {
         Change::Allocate { page } | Change::Adopt { page, .. } => Some(PageEvent::Incarnation(page)),
         Change::Free { page, .. } => Some(PageEvent::Freed(page)),
-        Change::Move { page, version, .. } => Some(PageEvent::Stored { page, version }),
-        Change::Backing { .. } => None,
+        Change::Move { page, version, .. } | Change::Delta { page, version, .. } => {
+            Some(PageEvent::Stored { page, version })
+        }
+        Change::DeltaPage { .. } | Change::DeltaFreed { .. } | Change::Backing { .. } => None,
     };
     Ok(changes.into_iter().filter_map(event).collect())
 }

@@ -41,6 +41,8 @@ pub struct StoreReport {
     pub pages: u64,
     /// Allocated pages that have an image.
     pub pages_placed: u64,
+    /// Delta pages.
+    pub delta_pages: u64,
     /// Images read and verified.
     pub images_read: u64,
     /// Faults found.
@@ -191,7 +193,10 @@ impl Store {
             };
             for map in group * self.geometry.maps_per_group..(group + 1) * self.geometry.maps_per_group {
                 match self.pin(&[MetaId::Map(map), MetaId::Bitmap(group)]) {
-                    Ok(_pins) => self.check_map(&mut self.state.lock(), map, report),
+                    Ok(_pins) => {
+                        let slots = self.check_map(&mut self.state.lock(), map, report);
+                        self.check_slots_of(&slots, report)?;
+                    }
                     Err(error) => {
                         self.state.lock().mirrored().walked(map + 1);
                         report.unreadable(error)?;
@@ -213,7 +218,7 @@ impl Store {
             match self.pin(&[MetaId::Bitmap(group)]) {
                 Ok(_pins) => self.check_bitmap(&mut self.state.lock(), group, report),
                 // Reported with its map pages.
-                Err(_) => self.state.lock().mirrored().compared(group, true),
+                Err(_) => self.state.lock().mirrored().compared(group, true, 0),
             }
             group += 1;
         }
@@ -223,13 +228,39 @@ impl Store {
     fn check_totals(&self, state: &mut State, report: &mut StoreReport) {
         let (found, kept) = (state.mirrored().totals(), state.totals());
         (report.groups, report.pages, report.pages_placed) =
-            (state.space.groups(), found.pages, found.places);
+            (state.space.groups(), found.pages, found.places - found.delta_pages);
+        report.delta_pages = found.delta_pages;
         if found != kept && report.faults == 0 {
             report.fault(format!("the totals page says {kept:?}, the maps say {found:?}"));
         }
     }
 
-    fn check_map(&self, state: &mut State, map: u64, report: &mut StoreReport) {
+    /// Whether the delta pages that the entries of `pages` name now are delta pages.
+    fn check_slots_of(&self, pages: &[(PageId, Place)], report: &mut StoreReport) -> Result<(), TierError> {
+        for (page, place) in pages {
+            let bits = self.geometry.bitmap_of_place(*place);
+            let _pins = match self.pin(&[self.geometry.map_of_page(*page), bits]) {
+                Ok(pins) => pins,
+                Err(error) => {
+                    report.unreadable(error)?;
+                    continue;
+                }
+            };
+            let mut state = self.state.lock();
+            let Ok(Some(at)) = state.entry(self, *page).map(Entry::slot) else { continue };
+            let body = &state.cache.get(bits).expect("just pinned").body;
+            let is_delta =
+                bitmap::get(&self.geometry, body, Which::Deltas, self.geometry.index_of_place(*place));
+            if at.place == *place && !is_delta {
+                report
+                    .fault(format!("{page:?} has a delta at {place:?}, which is no delta page in {bits:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks a map page; returns its pages with a delta, and the places of these.
+    fn check_map(&self, state: &mut State, map: u64, report: &mut StoreReport) -> Vec<(PageId, Place)> {
         let geometry = &self.geometry;
         let group = map / geometry.maps_per_group;
         let entries: Vec<(PageId, Result<Entry, TierError>)> = (0..geometry.entries_per_map)
@@ -238,6 +269,7 @@ impl Store {
             .collect();
         let body = &state.cache.get(MetaId::Bitmap(group)).expect("the caller pinned it").body;
         let mirror = state.mirror.as_mut().expect("a check has one while it walks");
+        let mut slots = Vec::new();
         for (page, entry) in entries {
             let bit = bitmap::get(geometry, body, Which::Pages, geometry.index_of_page(page));
             let entry = match entry {
@@ -257,8 +289,10 @@ impl Store {
                 let place = entry.place().expect("only a place is named twice");
                 report.fault(format!("{page:?} lies at {place:?}, which another page names too"));
             }
+            slots.extend(entry.slot().map(|at| (page, at.place)));
         }
         mirror.walked(map + 1);
+        slots
     }
 
     fn check_bitmap(&self, state: &mut State, group: u64, report: &mut StoreReport) {
@@ -271,12 +305,17 @@ impl Store {
         for index in 0..self.geometry.places_per_group {
             let place = Place(group * self.geometry.places_per_group + index);
             let named = mirror.names(place);
-            if bitmap::get(&self.geometry, body, Which::Places, index) != named {
-                let what = if named { "named by a page but free" } else { "in use but named by no page" };
-                report.fault(format!("{place:?} is {what} in the bitmap page of group {group}"));
-            }
+            let get = |which| bitmap::get(&self.geometry, body, which, index);
+            let what = match (get(Which::Places), get(Which::Deltas), named) {
+                (true, false, true) | (true, true, false) | (false, false, false) => continue,
+                (false, _, true) => "named by a page but free",
+                (true, true, true) => "named as the image of a page but a delta page",
+                (false, true, false) => "a delta page but free",
+                (true, false, false) => "in use but named by no page",
+            };
+            report.fault(format!("{place:?} is {what} in the bitmap page of group {group}"));
         }
-        mirror.compared(group, backed);
+        mirror.compared(group, backed, bitmap::count(&self.geometry, body, Which::Deltas));
     }
 
     fn check_images(
@@ -341,7 +380,8 @@ impl Store {
                 .map(|slot| PageId(map * self.geometry.entries_per_map + slot));
             let mut found = Vec::new();
             for page in pages {
-                if let Some(version) = state.entry(self, page)?.version() {
+                let entry = state.entry(self, page)?;
+                if let Some(version) = state.newest_version(page, entry) {
                     found.push((page, version));
                 }
             }

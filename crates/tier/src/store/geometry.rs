@@ -26,6 +26,8 @@ pub(crate) const FIXED_SLOT_STRIDE: u64 = 64 * 1024;
 pub(crate) const GROUPS_START: u64 = 4 * FIXED_SLOT_STRIDE;
 /// Bytes before the bits in the body of a bitmap page.
 pub(crate) const BITMAP_PREFIX_BYTES: usize = 8;
+/// Bound of place numbers: a map entry has 40 bits for one.
+pub(crate) const PLACES_MAX: u64 = 1 << 40;
 /// Places in a segment, the unit of the search for free space.
 pub(crate) const SEGMENT_PLACES: u64 = 64;
 
@@ -91,7 +93,7 @@ impl Geometry {
         let entries_per_map = (body / ENTRY_BYTES) as u64;
         let maps_per_group = u64::from(layout.maps_per_group);
         let places_per_group = entries_per_map * maps_per_group;
-        let bitmap_bytes = 2 * 8 * places_per_group.div_ceil(SEGMENT_PLACES);
+        let bitmap_bytes = 3 * 8 * places_per_group.div_ceil(SEGMENT_PLACES);
         if maps_per_group == 0 || bitmap_bytes > (body - BITMAP_PREFIX_BYTES) as u64 {
             return bad(format!(
                 "{maps_per_group} map pages a group do not fit one bitmap page of {} bytes",
@@ -125,8 +127,10 @@ impl Geometry {
     pub(crate) fn meta_area_bytes(&self) -> usize {
         2 * (1 + self.maps_per_group as usize) * self.meta_bytes
     }
-    /// Offset of `group`, and of the file's end if it has `group` groups. `None` past 2^64.
+    /// Offset of `group`, and of the file's end if it has `group` groups. `None` past 2^64 bytes or
+    /// the greatest place number.
     pub(crate) fn group_offset(&self, group: u64) -> Option<u64> {
+        (group <= PLACES_MAX / self.places_per_group).then_some(())?;
         group.checked_mul(self.group_bytes)?.checked_add(GROUPS_START)
     }
     /// Offset of a slot of a metadata page. Its group must exist.

@@ -63,10 +63,18 @@ impl Mirror {
     pub(crate) fn walked(&mut self, maps: u64) {
         self.maps = maps;
     }
-    /// Notes that the bitmap page of `group` was compared, or cannot be.
-    pub(crate) fn compared(&mut self, group: u64, backed: bool) {
+    /// Notes that the bitmap page of `group`, which counts `delta_pages` of these, was compared, or
+    /// cannot be.
+    pub(crate) fn compared(&mut self, group: u64, backed: bool, delta_pages: u64) {
         self.groups = group + 1;
+        self.count_deltas(delta_pages);
         self.totals.unbacked_groups += u64::from(!backed);
+    }
+
+    /// Delta pages take places that no page has for its image.
+    fn count_deltas(&mut self, delta_pages: u64) {
+        self.totals.delta_pages += delta_pages;
+        self.totals.places += delta_pages;
     }
 
     /// Follows a change that was applied. (The pages of a map page that could not be read at its
@@ -88,6 +96,13 @@ impl Mirror {
                     Some(old) => self.forget(old),
                     None => self.totals.places += 1,
                 }
+            }
+            Change::DeltaPage { place } if geometry.group_of_place(place) < self.groups => {
+                self.count_deltas(1);
+            }
+            Change::DeltaFreed { place } if geometry.group_of_place(place) < self.groups => {
+                self.totals.delta_pages = self.totals.delta_pages.saturating_sub(1);
+                self.totals.places = self.totals.places.saturating_sub(1);
             }
             Change::Backing { group, backed } if group < self.groups => match backed {
                 true => self.totals.unbacked_groups = self.totals.unbacked_groups.saturating_sub(1),

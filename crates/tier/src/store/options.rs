@@ -51,11 +51,35 @@ pub struct Policy {
     /// Percentage of free places below which the file is extended, if it can be. More of them make
     /// longer runs and a larger file.
     pub free_target_percent: u8,
+    /// Whether pages are written as deltas, and how.
+    pub deltas: DeltaPolicy,
+}
+
+/// How pages are written as changes of an image on the device. A store with deltas is read, and its
+/// deltas written whole as pages change, whatever the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaPolicy {
+    /// Whether new deltas are written.
+    pub enabled: bool,
+    /// DRAM in bytes for deltas that wait to be written together; with 0 each call writes its own.
+    pub buffer_bytes: usize,
+    /// Most places with delta pages, as a percentage of all.
+    pub pages_percent: u8,
+}
+
+impl DeltaPolicy {
+    /// No new deltas.
+    pub const OFF: DeltaPolicy = DeltaPolicy { enabled: false, buffer_bytes: 0, pages_percent: 12 };
 }
 
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { placement: Placement::OutOfPlace, batch_pages: 64, free_target_percent: 20 }
+        Policy {
+            placement: Placement::OutOfPlace,
+            batch_pages: 64,
+            free_target_percent: 20,
+            deltas: DeltaPolicy::OFF,
+        }
     }
 }
 
@@ -63,6 +87,9 @@ impl Policy {
     pub(crate) fn check(&self) -> Result<(), TierError> {
         if !(1..=1024).contains(&self.batch_pages) {
             return Err(TierError::new(TierErrorKind::BadArgument, "batch_pages must be from 1 to 1024"));
+        }
+        if self.deltas.pages_percent > 50 {
+            return Err(TierError::new(TierErrorKind::BadArgument, "pages_percent must be from 0 to 50"));
         }
         if self.free_target_percent > 80 {
             return Err(TierError::new(

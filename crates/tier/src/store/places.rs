@@ -1,12 +1,14 @@
 //! Finding places for a batch of pages.
 //!
 //! Why it always finds places, unless the store's own metadata is damaged: places with space on the
-//! device are at least allocated pages + reserved pages + one batch (`reserve` ensures it). Of
-//! these, unavailable are the places in use (at most one for each allocated page), those freed by
+//! device are at least allocated pages + reserved pages + delta pages + one batch (`reserve` and
+//! flushes of deltas ensure it). Of these, unavailable are the places in use (at most one for each
+//! allocated page, and the delta pages), those freed by
 //! records not yet durable (a flush makes them available), and those of other writes under way
 //! (which release them or turn old places into freed ones when they end). A call that waits for
 //! other writes holds no place itself.
 
+use super::bitmap::{self, Which};
 use super::geometry::Place;
 use super::meta_page::MetaId;
 use super::state::Store;
@@ -37,6 +39,12 @@ impl Store {
             Ok(_) => {
                 let body = &state.cache.get(MetaId::Bitmap(group)).expect("just pinned").body;
                 state.space.learn(&self.geometry, group, Some(body));
+                for index in 0..self.geometry.places_per_group {
+                    if bitmap::get(&self.geometry, body, Which::Deltas, index) {
+                        let place = Place(group * self.geometry.places_per_group + index);
+                        state.deltas.live.discovered(&self.geometry, place);
+                    }
+                }
             }
             // The group's pages can still be read; new ones go elsewhere.
             Err(error) if error.kind == TierErrorKind::Damaged => {

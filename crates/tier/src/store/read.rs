@@ -6,7 +6,10 @@
 //! evicted meanwhile is loaded again for the second look. Map pages that a batch had to load stay
 //! pinned until its second look.
 
-use super::entry::{Entry, image_checksum};
+use super::delta::page;
+use super::delta::slot::Delta;
+use super::entry::{Entry, SlotAt, image_checksum};
+use super::geometry::Place;
 use super::lost;
 use super::meta_page::MetaId;
 use super::pins::Pins;
@@ -15,7 +18,7 @@ use crate::error::{TierError, TierErrorKind};
 use crate::granules::{Base, Changes};
 use crate::merged_reads::{Piece, read_pieces};
 use crate::page_tier::{Found, PageRead, Whereabouts};
-use firndb_base::PageId;
+use firndb_base::{Lsn, PageId};
 
 /// Pages looked up under one hold of `state`, so that readers of other pages do not wait long.
 const PAGES_A_HOLD: usize = 256;
@@ -31,11 +34,31 @@ impl Store {
         self.state.lock().entry(self, page)
     }
 
-    /// The entries of `pages`, and pins of the map pages that were not in memory.
-    fn entries_of(&self, pages: &[PageId]) -> (Vec<Result<Entry, TierError>>, Option<Pins<'_>>) {
+    /// Where a page is.
+    fn look(&self, page: PageId) -> Result<Looked, TierError> {
+        let in_memory = self.state.lock().look_in_memory(self, page);
+        if let Some(looked) = in_memory {
+            return looked;
+        }
+        let _pins = self.pin(&[self.geometry.map_of_page(page)])?;
+        self.state.lock().look_in_memory(self, page).expect("just pinned")
+    }
+
+    /// The newest version that the store holds.
+    pub(crate) fn newest_version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+        self.look(page).map(|looked| looked.version())
+    }
+
+    /// Whether the page is more than its image on the device.
+    pub(crate) fn has_delta(&self, page: PageId) -> bool {
+        self.look(page).is_ok_and(|looked| looked.delta_is_elsewhere())
+    }
+
+    /// Where `pages` are, and pins of the map pages that were not in memory.
+    fn look_all(&self, pages: &[PageId]) -> (Vec<Result<Looked, TierError>>, Option<Pins<'_>>) {
         let look = || {
             let mut state = self.state.lock();
-            pages.iter().map(|page| state.entry_in_memory(self, *page)).collect::<Vec<_>>()
+            pages.iter().map(|page| state.look_in_memory(self, *page)).collect::<Vec<_>>()
         };
         let mut found = look();
         let absent = pages.iter().zip(&found).filter(|(_, found)| found.is_none());
@@ -47,7 +70,7 @@ impl Store {
         }
         // What is absent still could not be loaded, or was evicted just now: reading each alone
         // shows which.
-        let entry = |(page, found): (&PageId, Option<_>)| found.unwrap_or_else(|| self.entry_of(*page));
+        let entry = |(page, found): (&PageId, Option<_>)| found.unwrap_or_else(|| self.look(*page));
         (pages.iter().zip(found).map(entry).collect(), pins)
     }
 
@@ -58,7 +81,9 @@ impl Store {
             found.extend(pages.iter().map(|page| {
                 let map = state.cache.peek(self.geometry.map_of_page(*page));
                 match map.map(|map| Entry::read(&map.body, self.geometry.slot_of_page(*page))) {
-                    Some(Ok(Entry::Placed { place, .. })) => Whereabouts::Store { place: place.0 },
+                    Some(Ok(Entry::Placed { place, .. } | Entry::Delta { place, .. })) => {
+                        Whereabouts::Store { place: place.0 }
+                    }
                     Some(Ok(Entry::Allocated { .. })) => Whereabouts::Unwritten,
                     Some(Ok(Entry::Free) | Err(_)) | None => Whereabouts::Unknown,
                 }
@@ -81,73 +106,155 @@ impl Store {
     }
 
     /// Reads one page: without an allocation, and with two holds of `state`, unless its map page
-    /// has to be loaded.
+    /// has to be loaded, or it has a delta.
     fn read_one(&self, read: &mut PageRead<'_>) {
-        let mut entry = self.entry_of(read.page);
+        let mut looked = self.look(read.page);
         loop {
-            let Ok(Entry::Placed { place, .. }) = entry else {
-                read.outcome = self.unplaced(read, entry);
-                return;
+            let place = match &looked {
+                Ok(Looked { entry: Entry::Placed { place, .. }, waits: None }) => *place,
+                Ok(Looked { entry: Entry::Placed { .. } | Entry::Delta { .. }, .. }) => {
+                    let reads = std::slice::from_mut(read);
+                    while !self.read_round(reads, &[0]).is_empty() {}
+                    return;
+                }
+                _ => {
+                    read.outcome = self.unplaced(read, looked);
+                    return;
+                }
             };
             let outcome = self.device.read(self.geometry.place_offset(place), read.buf);
             count(&self.counters.read_requests, 1);
-            read.outcome = outcome
-                .map_err(TierError::of_read)
-                .and_then(|()| self.verify(read.page, entry.as_ref().expect("it is placed"), read.buf));
-            let now = self.entry_of(read.page);
-            if now == entry {
+            read.outcome = outcome.map_err(TierError::of_read).and_then(|()| {
+                let looked = looked.as_ref().expect("it is placed");
+                self.verify(read.page, &looked.entry, read.buf)
+            });
+            let now = self.look(read.page);
+            if same(&now, &looked) {
                 return;
             }
-            entry = now;
+            looked = now;
         }
     }
 
     /// The outcome for a page that lies at no place.
-    fn unplaced(&self, read: &mut PageRead<'_>, entry: Result<Entry, TierError>) -> Result<Found, TierError> {
-        match entry? {
+    fn unplaced(
+        &self,
+        read: &mut PageRead<'_>,
+        looked: Result<Looked, TierError>,
+    ) -> Result<Found, TierError> {
+        match looked?.entry {
             Entry::Free => Err(self.not_allocated(read.page)),
             Entry::Allocated { version } => {
                 read.buf.fill(0);
                 Ok(Found::without_base(version))
             }
-            Entry::Placed { .. } => unreachable!("the caller reads placed pages"),
+            Entry::Placed { .. } | Entry::Delta { .. } => unreachable!("the caller reads placed pages"),
         }
     }
 
-    /// Reads those of `left`, adjacent places as one request. It returns those that moved
-    /// meanwhile and must be read again.
+    /// Reads those of `left`, images and delta pages side by side, adjacent places as one request.
+    /// It returns those that moved meanwhile and must be read again.
     fn read_round(&self, reads: &mut [PageRead<'_>], left: &[usize]) -> Vec<usize> {
         let pages: Vec<PageId> = left.iter().map(|index| reads[*index].page).collect();
-        let (entries, _pins) = self.entries_of(&pages);
+        let (looked, _pins) = self.look_all(&pages);
         let mut outcomes: Vec<Result<Found, TierError>> = Vec::with_capacity(left.len());
         let mut pieces: Vec<Piece<'_>> = Vec::with_capacity(left.len());
         let mut wanted = left.iter().enumerate().peekable();
         for (index, read) in reads.iter_mut().enumerate() {
             let Some((tag, _)) = wanted.next_if(|(_, wanted)| **wanted == index) else { continue };
-            if let Ok(Entry::Placed { place, .. }) = entries[tag] {
-                let (offset, len) = (self.geometry.place_offset(place), self.geometry.page_size);
-                pieces.push(Piece { offset, len, into: Some(&mut *read.buf), tag });
-                outcomes.push(Err(TierError::unset()));
-            } else {
-                outcomes.push(self.unplaced(read, entries[tag].clone()));
+            let Some(place) = looked[tag].as_ref().ok().and_then(|looked| looked.entry.place()) else {
+                outcomes.push(self.unplaced(read, looked[tag].clone()));
+                continue;
+            };
+            let (offset, len) = (self.geometry.place_offset(place), self.geometry.page_size);
+            pieces.push(Piece { offset, len, into: Some(&mut *read.buf), tag });
+            outcomes.push(Err(TierError::unset()));
+            if let Some(at) = looked[tag].as_ref().ok().and_then(Looked::slot) {
+                let offset = self.geometry.place_offset(at.place);
+                // Delta pages have the tags after those of the images.
+                pieces.push(Piece { offset, len, into: None, tag: left.len() + tag });
             }
         }
         pieces.sort_unstable_by_key(|piece| piece.offset);
-        let mut placed: Vec<usize> = pieces.iter().map(|piece| piece.tag).collect();
+        let mut placed: Vec<usize> =
+            pieces.iter().map(|piece| piece.tag).filter(|tag| *tag < left.len()).collect();
+        count(&self.counters.delta_pages_read, pieces.len() - placed.len());
+        let mut deltas: Vec<Option<Result<Delta, TierError>>> = Vec::new();
+        if looked.iter().flatten().any(|looked| looked.delta_is_elsewhere()) {
+            deltas.resize_with(left.len(), || None);
+        }
         let requests = read_pieces(&*self.device, &self.read_staging, &mut pieces, &mut |tag, bytes| {
-            let entry = entries[tag].as_ref().expect("only placed pages are read");
-            outcomes[tag] =
-                bytes.map_err(TierError::of_read).and_then(|bytes| self.verify(pages[tag], entry, bytes));
+            let bytes = bytes.map_err(TierError::of_read);
+            let Some(tag) = tag.checked_sub(left.len()) else {
+                let looked = looked[tag].as_ref().expect("only placed pages are read");
+                outcomes[tag] = match looked.delta_is_elsewhere() {
+                    // Verified below, with the version that the delta names.
+                    true => bytes.map(|_| Found::without_base(Lsn::ZERO)),
+                    false => bytes.and_then(|bytes| self.verify(pages[tag], &looked.entry, bytes)),
+                };
+                return;
+            };
+            let entry = &looked[tag].as_ref().expect("only placed pages are read").entry;
+            deltas[tag] = Some(bytes.and_then(|bytes| self.find_delta(pages[tag], entry, bytes)));
         });
         count(&self.counters.read_requests, requests);
+        placed.sort_unstable();
+        for tag in placed.iter().copied() {
+            let looked = looked[tag].as_ref().expect("only placed pages are read");
+            if outcomes[tag].is_ok() && looked.delta_is_elsewhere() {
+                let delta = match (&looked.waits, deltas[tag].take()) {
+                    (Some(waits), _) => Ok(waits.clone()),
+                    (None, Some(read)) => read,
+                    (None, None) => unreachable!("its delta page was read with it"),
+                };
+                let buf = &mut *reads[left[tag]].buf;
+                outcomes[tag] = delta.and_then(|delta| self.merge(pages[tag], &looked.entry, &delta, buf));
+            }
+        }
         for (index, outcome) in left.iter().zip(outcomes) {
             reads[*index].outcome = outcome;
         }
-        placed.sort_unstable();
         let read: Vec<PageId> = placed.iter().map(|tag| pages[*tag]).collect();
-        let (now, _pins) = self.entries_of(&read);
-        let moved = placed.iter().zip(now).filter(|(tag, now)| *now != entries[**tag]);
+        let (now, _pins) = self.look_all(&read);
+        let moved = placed.iter().zip(now).filter(|(tag, now)| !same(now, &looked[**tag]));
         moved.map(|(tag, _)| left[*tag]).collect()
+    }
+
+    /// The delta of `page` in its delta page, of which `bytes` were read.
+    fn find_delta(&self, page: PageId, entry: &Entry, bytes: &[u8]) -> Result<Delta, TierError> {
+        let Entry::Delta { version, checksum, at: SlotAt { place, slot }, .. } = *entry else {
+            unreachable!("only deltas are looked for")
+        };
+        let found = page::slot(bytes, slot)
+            .and_then(|bytes| Delta::decode(bytes, place, self.geometry.page_size))
+            .ok()
+            .filter(|(of, delta)| *of == page && delta.version == version && delta.base.checksum == checksum);
+        found.map(|(_, delta)| delta).ok_or_else(|| {
+            TierError::new(
+                TierErrorKind::Damaged,
+                format!(
+                    "the delta of {page:?} in slot {slot} of {place:?} of {} (offset {}) is damaged: it is not version                      {version}. Restore it from a backup",
+                    self.device.info().name,
+                    self.geometry.place_offset(place)
+                ),
+            )
+        })
+    }
+
+    /// Makes the image that was read, the delta's base, the page.
+    fn merge(
+        &self,
+        page: PageId,
+        entry: &Entry,
+        delta: &Delta,
+        image: &mut [u8],
+    ) -> Result<Found, TierError> {
+        let place = entry.place().expect("only placed pages are read");
+        let (version, checksum) = (delta.base.version, delta.base.checksum);
+        self.verify(page, &Entry::Placed { version, place, checksum }, image)?;
+        delta.apply(image);
+        let base = Some(delta.base);
+        Ok(Found { version: delta.version, dirty: false, cached: false, base, changes: delta.changes })
     }
 
     /// Checks that `image` is the version of `page` that its entry names.
@@ -173,10 +280,52 @@ impl Store {
     }
 }
 
+/// Where a page is, at one moment.
+#[derive(Clone, Debug)]
+struct Looked {
+    entry: Entry,
+    /// What waits in the write buffer; newer than the entry.
+    waits: Option<Delta>,
+}
+
+impl Looked {
+    fn version(&self) -> Option<Lsn> {
+        self.waits.as_ref().map(|delta| delta.version).or(self.entry.version())
+    }
+    /// The slot to read.
+    fn slot(&self) -> Option<SlotAt> {
+        if self.waits.is_some() { None } else { self.entry.slot() }
+    }
+    /// Whether the image is not the whole page.
+    fn delta_is_elsewhere(&self) -> bool {
+        self.waits.is_some() || self.entry.slot().is_some()
+    }
+}
+
+/// Whether a page was in the same version at the same places both times.
+fn same(now: &Result<Looked, TierError>, before: &Result<Looked, TierError>) -> bool {
+    match (now, before) {
+        (Ok(now), Ok(before)) => now.entry == before.entry && now.version() == before.version(),
+        (Err(now), Err(before)) => now == before,
+        _ => false,
+    }
+}
+
 impl State {
+    /// Where a page is, if its map page is in memory, or none is needed.
+    fn look_in_memory(&mut self, store: &Store, page: PageId) -> Option<Result<Looked, TierError>> {
+        let entry = self.entry_in_memory(store, page)?;
+        let waits = self.deltas.buffer.get(page).map(|held| held.delta.clone());
+        Some(entry.map(|entry| Looked { entry, waits }))
+    }
+
     /// A page's entry if its map page is in memory, or no map page is needed: `Free` for numbers
     /// beyond all groups.
-    fn entry_in_memory(&mut self, store: &Store, page: PageId) -> Option<Result<Entry, TierError>> {
+    pub(crate) fn entry_in_memory(
+        &mut self,
+        store: &Store,
+        page: PageId,
+    ) -> Option<Result<Entry, TierError>> {
         if page.0 == 0 || store.geometry.group_of_page(page) >= self.space.groups() {
             return Some(Ok(Entry::Free));
         }
@@ -184,14 +333,16 @@ impl State {
         let map = self.cache.get(id)?;
         let entry = Entry::read(&map.body, store.geometry.slot_of_page(page))
             .map_err(|error| TierError::new(TierErrorKind::Damaged, format!("{id:?}, {page:?}: {error}")));
-        Some(entry.and_then(|entry| match entry.place() {
-            Some(place) if store.geometry.group_of_place(place) >= self.space.groups() => {
-                Err(TierError::new(
+        let groups = self.space.groups();
+        let beyond = |place: &Place| store.geometry.group_of_place(*place) >= groups;
+        Some(entry.and_then(|entry| {
+            match entry.place().into_iter().chain(entry.slot().map(|at| at.place)).find(beyond) {
+                Some(place) => Err(TierError::new(
                     TierErrorKind::Damaged,
                     format!("{id:?} says that {page:?} lies at {place:?}, beyond the end of the store"),
-                ))
+                )),
+                _ => Ok(entry),
             }
-            _ => Ok(entry),
         }))
     }
 

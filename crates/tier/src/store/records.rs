@@ -4,7 +4,10 @@
 //! pages can be redone independently of each other, whichever of them had been written before the
 //! crash.
 
-use super::geometry::Place;
+use super::delta::page::SLOTS_MAX;
+use super::delta::policy::RENT_MAX;
+use super::entry::SlotAt;
+use super::geometry::{PLACES_MAX, Place};
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Kind, Record};
@@ -23,6 +26,12 @@ pub(crate) enum Change {
     Free { page: PageId, place: Option<Place> },
     /// A page has a new version at a new place.
     Move { page: PageId, version: Lsn, place: Place, checksum: u32, old: Option<Place> },
+    /// A place becomes a delta page.
+    DeltaPage { place: Place },
+    /// A page has a new version: its image as before, with the changes in a slot of a delta page.
+    Delta { page: PageId, version: Lsn, at: SlotAt, rent: u8 },
+    /// A delta page of which no slot is in use becomes free.
+    DeltaFreed { place: Place },
     /// A group without used places returns their space (`backed: false`) or gets it again.
     Backing { group: u64, backed: bool },
 }
@@ -34,8 +43,9 @@ impl Change {
             Change::Allocate { page }
             | Change::Adopt { page, .. }
             | Change::Free { page, .. }
-            | Change::Move { page, .. } => Some(page),
-            Change::Backing { .. } => None,
+            | Change::Move { page, .. }
+            | Change::Delta { page, .. } => Some(page),
+            Change::DeltaPage { .. } | Change::DeltaFreed { .. } | Change::Backing { .. } => None,
         }
     }
 }
@@ -45,7 +55,10 @@ fn put_place(out: &mut Vec<u8>, place: Option<Place>) {
     out.put_varint(place.map_or(0, |place| place.0 + 1));
 }
 fn place(reader: &mut Reader<'_>) -> Result<Option<Place>, Malformed> {
-    Ok(reader.varint()?.checked_sub(1).map(Place))
+    reader.varint()?.checked_sub(1).map(place_of).transpose()
+}
+fn place_of(number: u64) -> Result<Place, Malformed> {
+    if number < PLACES_MAX { Ok(Place(number)) } else { Err(Malformed { what: "a place that no store has" }) }
 }
 
 /// Body of a `PAGES_PUBLISHED` record.
@@ -102,6 +115,58 @@ pub(crate) fn encode_adopt(pages: &[(PageId, Lsn)]) -> Vec<u8> {
     out
 }
 
+/// Body of a `PAGES_DELTA` record: the changes are `DeltaFreed`, then for each delta page a
+/// `DeltaPage` and the `Delta`s in its slots.
+pub(crate) fn encode_deltas(changes: &[Change]) -> Vec<u8> {
+    assert!(changes.len() <= CHANGES_MAX);
+    let mut out = Vec::with_capacity(16 + 14 * changes.len());
+    let freed = changes.iter().take_while(|change| matches!(change, Change::DeltaFreed { .. })).count();
+    let (freed, written) = changes.split_at(freed);
+    out.put_varint(freed.len() as u64);
+    for change in freed {
+        let Change::DeltaFreed { place } = *change else { unreachable!("taken as such") };
+        out.put_varint(place.0);
+    }
+    let pages = written.iter().filter(|change| matches!(change, Change::DeltaPage { .. })).count();
+    out.put_varint(pages as u64);
+    let same_page = |_: &Change, next: &Change| matches!(next, Change::Delta { .. });
+    for written in written.chunk_by(same_page) {
+        let [Change::DeltaPage { place }, slots @ ..] = written else {
+            unreachable!("slots follow their delta page");
+        };
+        out.put_varint(place.0);
+        out.put_varint(slots.len() as u64);
+        for slot in slots {
+            let Change::Delta { page, version, at, rent } = *slot else { unreachable!("grouped so") };
+            assert_eq!(at.place, *place, "{page:?} is in a slot of the page before it");
+            out.put_varint(page.0);
+            out.put_varint(version.0);
+            out.put_u8(at.slot);
+            out.put_u8(rent);
+        }
+    }
+    out
+}
+
+fn decode_deltas(reader: &mut Reader<'_>, changes: &mut Vec<Change>) -> Result<(), Malformed> {
+    for _ in 0..reader.varint_max(CHANGES_MAX)? {
+        changes.push(Change::DeltaFreed { place: place_of(reader.varint()?)? });
+    }
+    for _ in 0..reader.varint_max(CHANGES_MAX)? {
+        let place = place_of(reader.varint()?)?;
+        changes.push(Change::DeltaPage { place });
+        for _ in 0..reader.varint_max(SLOTS_MAX)? {
+            let (page, version) = (PageId(reader.varint()?), Lsn(reader.varint()?));
+            let (at, rent) = (SlotAt { place, slot: reader.u8()? }, reader.u8()?);
+            if rent > RENT_MAX {
+                return Err(Malformed { what: "a rent of more than a page" });
+            }
+            changes.push(Change::Delta { page, version, at, rent });
+        }
+    }
+    Ok(())
+}
+
 /// The changes of a record.
 pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
     let reader = &mut Reader::new(record.body);
@@ -120,7 +185,7 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
                 changes.push(Change::Move {
                     page: PageId(reader.varint()?),
                     version: Lsn(reader.varint()?),
-                    place: Place(reader.varint()?),
+                    place: place_of(reader.varint()?)?,
                     checksum: reader.u32()?,
                     old: place(reader)?,
                 });
@@ -132,6 +197,7 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
                 changes.push(Change::Adopt { page, version });
             }
         }
+        Kind::PAGES_DELTA => decode_deltas(reader, &mut changes)?,
         Kind::GROUP_BACKING => {
             let group = reader.varint()?;
             let backed = match reader.u8()? {
@@ -184,6 +250,21 @@ mod tests {
             decode(Record { kind: Kind::PAGES_ADOPTED, body: &adopt }).unwrap(),
             [Change::Adopt { page: PageId(5), version: Lsn(300) }]
         );
+        let at = |place: u64, slot: u8| SlotAt { place: Place(place), slot };
+        let delta =
+            |page: u64, at: SlotAt| Change::Delta { page: PageId(page), version: Lsn(300), at, rent: 7 };
+        let changes = [
+            Change::DeltaFreed { place: Place(4) },
+            Change::DeltaPage { place: Place(9) },
+            delta(5, at(9, 0)),
+            delta(6, at(9, 2)),
+            Change::DeltaPage { place: Place(200) },
+            delta(1, at(200, 1)),
+        ];
+        let deltas = encode_deltas(&changes);
+        let golden = [1, 4, 2, 9, 2, 5, 0xAC, 2, 0, 7, 6, 0xAC, 2, 2, 7, 0xC8, 1, 1, 1, 0xAC, 2, 1, 7];
+        assert_eq!(deltas, golden);
+        assert_eq!(decode(Record { kind: Kind::PAGES_DELTA, body: &deltas }).unwrap(), changes);
         let backing = encode_backing(130, false);
         assert_eq!(backing, [0x82, 1, 0]);
         assert_eq!(
@@ -197,7 +278,7 @@ mod tests {
         let mut rng = Rng::new(1);
         for _ in 0..20_000 {
             let body: Vec<u8> = (0..rng.below(40)).map(|_| rng.next_u64() as u8).collect();
-            for kind in 0x10..0x15 {
+            for kind in 0x10..0x16 {
                 let _ = decode(Record { kind: Kind(kind), body: &body });
             }
         }

@@ -144,7 +144,7 @@ impl Space {
                 let start = group * geometry.places_per_group + segment as u64 * SEGMENT_PLACES;
                 let range = start..start + SEGMENT_PLACES;
                 let held = match which {
-                    Which::Places => mask_of(&self.held_places, range),
+                    Which::Places | Which::Deltas => mask_of(&self.held_places, range),
                     Which::Pages => {
                         mask_of(&self.reserved, range.clone()) | mask_of(&self.freed_pages, range)
                     }

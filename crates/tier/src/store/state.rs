@@ -2,6 +2,7 @@
 //! of `store.rs` for the order of the locks.
 
 use super::apply::apply;
+use super::delta::{Deltas, Flushing};
 use super::geometry::Geometry;
 use super::header::Header;
 use super::journal::Journal;
@@ -42,6 +43,7 @@ pub struct Store {
     pub(super) poison: Poison,
     pub(super) checking: Mutex<()>,
     pub(super) redo: Mutex<Redo>,
+    pub(super) flushing: Mutex<Flushing>,
     pub(super) growth: Mutex<Header>,
     pub(super) write_back: Mutex<Rounds>,
     pub(super) order: Mutex<()>,
@@ -71,6 +73,7 @@ pub(crate) struct State {
     pub(super) suspects: BTreeSet<MetaId>,
     /// The part of the map that a running check has walked.
     pub(super) mirror: Option<Mirror>,
+    pub(super) deltas: Deltas,
 }
 
 impl State {
@@ -85,11 +88,49 @@ impl State {
         lsn: Lsn,
         changes: &[Change],
     ) -> Result<(), Malformed> {
-        apply(geometry, &mut self.cache, self.space.groups(), lsn, changes)?;
+        let died = apply(geometry, &mut self.cache, self.space.groups(), lsn, changes)?;
+        died.iter().for_each(|at| self.deltas.live.died(geometry, at.place));
+        self.follow_deltas(geometry, changes);
         if let Some(mirror) = &mut self.mirror {
             changes.iter().for_each(|change| mirror.follow(geometry, *change));
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// The LSN from which the log is needed for what waits in the write buffer and `changes`
+    /// remove: until their record is durable, a crash brings back the state before.
+    pub(crate) fn waits_from(&self, changes: &[Change]) -> Option<Lsn> {
+        let removed = changes.iter().filter_map(|change| match *change {
+            Change::Move { page, .. } | Change::Free { page, .. } => self.deltas.buffer.get(page),
+            _ => None,
+        });
+        removed.map(|held| held.recovery).min()
+    }
+
+    /// Keeps the write buffer and the counts of live slots true to the map.
+    fn follow_deltas(&mut self, geometry: &Geometry, changes: &[Change]) {
+        let mut rest = changes;
+        while let [change, after @ ..] = rest {
+            rest = after;
+            match *change {
+                Change::Free { page, .. } => drop(self.deltas.buffer.remove(page)),
+                Change::Move { page, version, .. } => {
+                    // (A later version was not in the image; none can be, since it would have been
+                    // declined.)
+                    let held = self.deltas.buffer.remove(page);
+                    debug_assert!(held.is_none_or(|held| held.delta.version <= version), "{page:?}");
+                }
+                Change::DeltaPage { place } => {
+                    let slots =
+                        after.iter().take_while(|change| matches!(change, Change::Delta { .. })).count();
+                    self.deltas.live.written(geometry, place, slots);
+                }
+                Change::DeltaFreed { place } => self.deltas.live.freed(geometry, place),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -103,6 +144,11 @@ pub(super) struct Counters {
     pub(super) metadata_bytes_read: AtomicU64,
     pub(super) metadata_pages_written: AtomicU64,
     pub(super) metadata_bytes_written: AtomicU64,
+    pub(super) deltas_taken: AtomicU64,
+    pub(super) delta_pages_written: AtomicU64,
+    pub(super) delta_pages_read: AtomicU64,
+    pub(super) deltas_gathered: AtomicU64,
+    pub(super) deltas_merged: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64, by: usize) {

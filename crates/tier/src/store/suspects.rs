@@ -114,13 +114,16 @@ impl Store {
                 }
                 entry
             };
-            let Some(place) = entry.place() else { continue };
-            let bits = geometry.bitmap_of_place(place);
-            let _pins = self.pin(&[bits])?;
-            let mut state = self.state.lock();
-            let body = &state.cache.get(bits).expect("just pinned").body;
-            if !bitmap::get(geometry, body, Which::Places, geometry.index_of_place(place)) {
-                return Err(differs(format!("{page:?} lies at {place:?}, which is free in {bits:?}")));
+            let image = entry.place().map(|place| (place, Which::Places));
+            let delta = entry.slot().map(|at| (at.place, Which::Deltas));
+            for (place, which) in image.into_iter().chain(delta) {
+                let bits = geometry.bitmap_of_place(place);
+                let _pins = self.pin(&[bits])?;
+                let mut state = self.state.lock();
+                let body = &state.cache.get(bits).expect("just pinned").body;
+                if !bitmap::get(geometry, body, which, geometry.index_of_place(place)) {
+                    return Err(differs(format!("{page:?} lies at {place:?}, which is free in {bits:?}")));
+                }
             }
         }
         Ok(())
@@ -137,6 +140,7 @@ impl Store {
             let body = &state.cache.get(id).expect("just pinned").body;
             totals.pages += bitmap::count(&self.geometry, body, Which::Pages);
             totals.places += bitmap::count(&self.geometry, body, Which::Places);
+            totals.delta_pages += bitmap::count(&self.geometry, body, Which::Deltas);
             totals.unbacked_groups += u64::from(!bitmap::is_backed(body));
         }
         // Page 0 is set in its bitmap and not counted.

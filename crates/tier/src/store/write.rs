@@ -54,9 +54,10 @@ impl Store {
 
     /// Writes pages, mapped under the checksums that `seal` computes.
     pub(crate) fn write_sealed(&self, writes: &mut [PageWrite<'_>], seal: Seal) {
+        let taken = self.take_deltas(writes);
         for lifetime in [Lifetime::Short, Lifetime::Unknown, Lifetime::Long] {
-            let chosen: Vec<usize> =
-                (0..writes.len()).filter(|i| writes[*i].dirty && writes[*i].lifetime == lifetime).collect();
+            let whole = |i: &usize| writes[*i].dirty && !taken[*i] && writes[*i].lifetime == lifetime;
+            let chosen: Vec<usize> = (0..writes.len()).filter(whole).collect();
             for chunk in chosen.chunks(self.policy.batch_pages) {
                 self.write_chunk(writes, chunk, lifetime, seal);
             }
@@ -68,7 +69,13 @@ impl Store {
         let _ = self.write_back_if_crowded();
     }
 
-    fn write_chunk(&self, writes: &mut [PageWrite<'_>], chunk: &[usize], lifetime: Lifetime, seal: Seal) {
+    pub(crate) fn write_chunk(
+        &self,
+        writes: &mut [PageWrite<'_>],
+        chunk: &[usize],
+        lifetime: Lifetime,
+        seal: Seal,
+    ) {
         let in_range: Vec<usize> = {
             let groups = self.state.lock().space.groups();
             let exists = |i: &&usize| self.geometry.group_of_page(writes[**i].page) < groups;
@@ -113,7 +120,7 @@ impl Store {
     fn still_wanted(&self, state: &mut State, write: &mut PageWrite<'_>) -> Option<Entry> {
         let refused = match state.entry(self, write.page) {
             Err(error) => Err(error),
-            Ok(entry) => match entry.version() {
+            Ok(entry) => match state.newest_version(write.page, entry) {
                 None => Err(self.not_allocated(write.page)),
                 // Another thread wrote a newer version, or the page was freed and allocated anew.
                 Some(newer) if newer > write.version => Ok(Written::Declined),
@@ -148,7 +155,7 @@ impl Store {
             let checksum = seal(page.page, page.version, out);
             shadows.push(Shadow { write: *write, place: *place, checksum });
         }
-        let outcomes = self.write_runs(&shadows, &staging);
+        let outcomes = self.write_runs(places, &staging);
         let mut staged = self.staging.lock();
         if staged.len() < STAGING_KEPT {
             staged.push(staging);
@@ -168,13 +175,13 @@ impl Store {
         shadows
     }
 
-    /// Writes adjacent places as one run each; returns an outcome for each shadow.
-    fn write_runs(&self, shadows: &[Shadow], staging: &[u8]) -> Vec<Result<(), TierError>> {
+    /// Writes adjacent places as one run each, durably; returns an outcome for each place.
+    pub(crate) fn write_runs(&self, places: &[Place], staging: &[u8]) -> Vec<Result<(), TierError>> {
         let page_size = self.geometry.page_size;
-        let adjacent = |a: &Shadow, b: &Shadow| {
-            self.geometry.place_offset(a.place) + page_size as u64 == self.geometry.place_offset(b.place)
+        let adjacent = |a: &Place, b: &Place| {
+            self.geometry.place_offset(*a) + page_size as u64 == self.geometry.place_offset(*b)
         };
-        let runs: Vec<&[Shadow]> = shadows.chunk_by(adjacent).collect();
+        let runs: Vec<&[Place]> = places.chunk_by(adjacent).collect();
         let each = runs.len() <= DURABLE_RUNS_MAX;
         let durability = if each { Durability::Durable } else { Durability::Later };
         let mut batch = Vec::with_capacity(runs.len());
@@ -182,13 +189,13 @@ impl Store {
         for run in &runs {
             let (bytes, after) = rest.split_at(run.len() * page_size);
             rest = after;
-            let offset = self.geometry.place_offset(run[0].place);
+            let offset = self.geometry.place_offset(run[0]);
             batch.push(Io { offset, op: IoOp::Write(bytes, durability), outcome: Ok(()) });
         }
         self.device.submit(&mut batch);
         count(&self.counters.write_runs, runs.len());
         let synced = if each { Ok(()) } else { self.sync_device() };
-        let mut outcomes = Vec::with_capacity(shadows.len());
+        let mut outcomes = Vec::with_capacity(places.len());
         for (run, io) in runs.iter().zip(batch) {
             let outcome = io.outcome.map_err(|error| {
                 let no_space = error.kind == DeviceErrorKind::NoSpace;
@@ -323,12 +330,14 @@ impl Store {
                 }
             }
             Ok(appended) => {
+                let waited = state.waits_from(changes).unwrap_or(appended.first);
                 state
                     .apply(&self.geometry, appended.first, changes)
                     .expect("checked before it was appended, under the same hold of `order`");
                 moved().for_each(|(_, place, _)| state.space.placed(place));
                 let taken = writes.iter().filter(|write| write.dirty && write.is_taken());
-                let needed_from = taken.map(|write| write.recovery_lsn).fold(appended.first, std::cmp::min);
+                let needed_from =
+                    taken.map(|write| write.recovery_lsn).fold(appended.first.min(waited), std::cmp::min);
                 let places = moved().filter_map(|(.., old)| old).collect();
                 state.space.hold_freed(Pending { end: appended.end, needed_from, pages: Vec::new(), places });
                 count(&self.counters.pages_written, changes.len());

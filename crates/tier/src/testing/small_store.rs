@@ -5,7 +5,7 @@ use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheSite;
 use crate::page_cache::header::CacheId;
 use crate::page_tier::{Allocation, Lifetime, PageRead, PageTier, PageWrite};
-use crate::store::{Journal, Layout, Placement, Policy, Store, StoreOptions};
+use crate::store::{DeltaPolicy, Journal, Layout, Placement, Policy, Store, StoreOptions};
 use crate::testing::Took;
 use firndb_base::hash::hash_bytes;
 use firndb_base::rng::Rng;
@@ -22,8 +22,12 @@ pub const PAGE_SIZE: usize = 1024;
 /// 40 entries a map page, 80 places a group.
 pub const LAYOUT: Layout = Layout { meta_bytes: 1024, maps_per_group: 2 };
 /// Small batches, so that space is soon reused.
-pub const POLICY: Policy =
-    Policy { placement: Placement::OutOfPlace, batch_pages: 6, free_target_percent: 20 };
+pub const POLICY: Policy = Policy {
+    placement: Placement::OutOfPlace,
+    batch_pages: 6,
+    free_target_percent: 20,
+    deltas: DeltaPolicy::OFF,
+};
 /// A page change of the layers above, as far as the store is concerned.
 pub const OTHER: Kind = Kind::TREE_INSERT;
 

@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 
 /// State known at the power cut.
 #[derive(Default)]
-struct Known {
-    appended: Lsn,
-    durable: Lsn,
-    truncated: Lsn,
-    contained: Lsn,
+pub(crate) struct Known {
+    pub appended: Lsn,
+    pub durable: Lsn,
+    pub truncated: Lsn,
+    pub contained: Lsn,
     taken: BTreeMap<PageId, (Lsn, Lsn)>,
 }
 
 impl Known {
-    fn of(facts: &[Fact], marks: &[u64]) -> Known {
+    pub(crate) fn of(facts: &[Fact], marks: &[u64]) -> Known {
         let mut known = Known {
             appended: Lsn::FIRST,
             durable: Lsn::FIRST,
@@ -39,6 +39,15 @@ impl Known {
             }
         }
         known
+    }
+
+    /// What was taken is in `pages`, or redo rebuilds it from log that is kept.
+    pub(crate) fn assert_rebuilt(&self, pages: &Pages) {
+        for (page, (version, needed)) in &self.taken {
+            let found = pages.get(page).map(|(version, _)| *version);
+            let rebuilt = found.is_none_or(|found| found >= *version) || self.truncated <= *needed;
+            assert!(rebuilt, "{page}: version {version} was taken, {found:?} is left, its log is gone");
+        }
     }
 }
 
@@ -72,11 +81,7 @@ fn run(seed: u64, steps: u64, every: u64) {
             let store = recover_after(image, &left, contained, from, cut).unwrap();
             let pages = fold(&left, cut);
             compare(&store, &pages);
-            for (page, (version, needed)) in &known.taken {
-                let found = pages.get(page).map(|(version, _)| *version);
-                let rebuilt = found.is_none_or(|found| found >= *version) || known.truncated <= *needed;
-                assert!(rebuilt, "{page}: version {version} was taken, {found:?} is left, its log is gone");
-            }
+            known.assert_rebuilt(&pages);
             // Work continues, and the next recovery starts from the state that this one left.
             let log = TestLog::with(left);
             store.attach_journal(log.clone());

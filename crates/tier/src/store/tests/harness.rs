@@ -3,9 +3,9 @@
 use crate::error::TierError;
 use crate::page_tier::{Lifetime, PageTier};
 use crate::store::Journal;
-use crate::store::Store;
 use crate::store::geometry::Place;
 use crate::store::records::{self, Change};
+use crate::store::{Policy, Store};
 use crate::testing::Took;
 use crate::testing::small_store;
 pub(crate) use crate::testing::small_store::{
@@ -34,7 +34,11 @@ pub(crate) fn fold(records: &[Logged], cut: Lsn) -> Pages {
                     assert!(old.0 <= version);
                 }
                 Change::Adopt { page, version } => assert!(pages.insert(page, (version, false)).is_none()),
-                Change::Backing { .. } => {}
+                Change::Delta { page, version, .. } => {
+                    let old = pages.insert(page, (version, true)).expect("only allocated pages change");
+                    assert!(old.0 <= version && old.1, "{page} has an image");
+                }
+                Change::DeltaPage { .. } | Change::DeltaFreed { .. } | Change::Backing { .. } => {}
             }
         }
     }
@@ -65,7 +69,19 @@ pub(crate) fn recover_after(
     from: Lsn,
     cut: Lsn,
 ) -> Result<Store, TierError> {
-    let store = Store::open_with(device, DATABASE, options(), POLICY)?;
+    recover_under(POLICY, device, records, contained, from, cut)
+}
+
+/// As `recover_after`, with a policy.
+pub(crate) fn recover_under(
+    policy: Policy,
+    device: Arc<dyn Device>,
+    records: &[Logged],
+    contained: Lsn,
+    from: Lsn,
+    cut: Lsn,
+) -> Result<Store, TierError> {
+    let store = Store::open_with(device, DATABASE, options(), policy)?;
     store.expect_metadata(contained)?;
     for logged in
         records.iter().filter(|logged| logged.lsn >= from && logged.end <= cut && logged.kind != OTHER)
@@ -134,6 +150,11 @@ pub(crate) fn read(store: &Store, page: PageId) -> Result<(Lsn, Vec<u8>), TierEr
 
 /// Compares the store with the pages it must hold, by every kind of call.
 pub(crate) fn compare(store: &Store, pages: &Pages) {
+    compare_images(store, pages, &|page, version| image(page, version));
+}
+
+/// As `compare`, with the images that versions have.
+pub(crate) fn compare_images(store: &Store, pages: &Pages, image: &dyn Fn(PageId, Lsn) -> Vec<u8>) {
     let report = store.check(true, &mut |_| {}).unwrap();
     assert_eq!(report.damage, Vec::<String>::new());
     let mut found = BTreeMap::new();

@@ -1,0 +1,209 @@
+//! Delta pages that become free: counting what lives, gathering slots, writing pages whole.
+
+use super::super::entry::image_checksum;
+use super::super::geometry::Place;
+use super::super::meta_page::MetaId;
+use super::super::state::{State, Store, count};
+use super::page::{self, Packed};
+use super::slot::Delta;
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::{Lifetime, PageRead, PageWrite};
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_device::AlignedBuf;
+
+/// Delta pages that a step reads.
+const READ_A_STEP: usize = 8;
+/// A step frees empty delta pages once there are so many; those who need space free any.
+const EMPTY_A_STEP: u64 = 16;
+
+impl Store {
+    /// A step that learns about delta pages or makes some free. Called by a background thread.
+    pub(crate) fn clean_deltas(&self) -> Result<Progress, TierError> {
+        if self.journal.get().is_none() || self.poison.check().is_err() {
+            return Ok(Progress::Idle);
+        }
+        let (empty, unknown, crowded) = {
+            let mut state = self.state.lock();
+            let unknown = state.deltas.live.unknown(&self.geometry, Place(0));
+            let limit = self.backed_places(&mut state) * u64::from(self.policy.deltas.pages_percent) / 100;
+            let crowded = state.totals().delta_pages * 8 > limit * 7;
+            (state.deltas.live.empty_count(), unknown, crowded)
+        };
+        if empty >= EMPTY_A_STEP || (crowded && empty > 0) {
+            return self.free_empty_delta_pages().map(|()| Progress::Worked);
+        }
+        if let Some(place) = unknown {
+            return self.count_live(place).map(|_| Progress::Worked);
+        }
+        if crowded { self.gather() } else { Ok(Progress::Idle) }
+    }
+
+    /// The slots of a delta page that can be read; none if the page cannot.
+    fn slots_at(&self, place: Place) -> Vec<(u8, PageId, Delta)> {
+        let mut bytes = AlignedBuf::zeroed(self.geometry.page_size);
+        count(&self.counters.delta_pages_read, 1);
+        if self.device.read(self.geometry.place_offset(place), &mut bytes).is_err() {
+            return Vec::new();
+        }
+        let slots = page::slots_of(&bytes).unwrap_or(0);
+        let decoded = (0..slots).filter_map(|number| {
+            let slot = page::slot(&bytes, number as u8).ok()?;
+            let (page, delta) = Delta::decode(slot, place, self.geometry.page_size).ok()?;
+            Some((number as u8, page, delta))
+        });
+        decoded.collect()
+    }
+
+    /// Of the slots of the delta page at `place`, those that entries name. If every one could be
+    /// asked about, and the page was sound, their number is noted.
+    fn count_live(&self, place: Place) -> Result<Vec<(PageId, Delta)>, TierError> {
+        let slots = self.slots_at(place);
+        let groups = self.state.lock().space.groups();
+        let exists = |page: PageId| page.0 != 0 && self.geometry.group_of_page(page) < groups;
+        let slots: Vec<_> = slots.into_iter().filter(|(_, page, _)| exists(*page)).collect();
+        let maps: Vec<MetaId> = slots.iter().map(|(_, page, _)| self.geometry.map_of_page(*page)).collect();
+        let _pins = self.pin(&maps)?;
+        let mut state = self.state.lock();
+        let mut live = Vec::new();
+        for (number, page, delta) in slots {
+            let at = state.entry(self, page)?.slot();
+            if at.is_some_and(|at| at.place == place && at.slot == number) {
+                live.push((page, delta));
+            }
+        }
+        state.deltas.live.counted(&self.geometry, place, live.len());
+        Ok(live)
+    }
+
+    /// Makes delta pages free of those with the fewest slots that live: the slots go to new delta
+    /// pages if they fill at most half as many, else their pages are written whole.
+    fn gather(&self) -> Result<Progress, TierError> {
+        let victims = self.state.lock().deltas.live.emptiest(&self.geometry, READ_A_STEP);
+        let mut live: Vec<(PageId, Delta)> = Vec::new();
+        for place in &victims {
+            live.extend(self.count_live(*place)?);
+        }
+        let mut packed: Vec<Packed> = Vec::new();
+        for (page, delta) in &live {
+            let slot = delta.encode(*page);
+            let fits = |packed: &&mut Packed| packed.has_space(slot.len(), self.geometry.page_size);
+            match packed.iter_mut().find(fits) {
+                Some(packed) => drop(packed.add(slot)),
+                None => {
+                    let mut last = Packed::default();
+                    last.add(slot);
+                    packed.push(last);
+                }
+            }
+        }
+        let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
+        if pages.is_empty() {
+            return Ok(Progress::Idle);
+        }
+        if self.policy.deltas.enabled && 2 * packed.len() <= victims.len() {
+            {
+                let mut state = self.state.lock();
+                for (page, delta) in live {
+                    state.gather(self, page, delta);
+                }
+            }
+            count(&self.counters.deltas_gathered, pages.len());
+            self.flush_deltas(&pages)?;
+        } else {
+            self.write_whole(&pages)?;
+        }
+        Ok(Progress::Worked)
+    }
+
+    /// Writes pages whole that have a delta, in the newest version that the store holds. All of it
+    /// is tried.
+    ///
+    /// Errors: the first; what it concerns stays as it is.
+    pub(crate) fn write_whole(&self, pages: &[PageId]) -> Result<(), TierError> {
+        let pages: Vec<PageId> = pages.iter().copied().filter(|page| self.has_delta(*page)).collect();
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let page_size = self.geometry.page_size;
+        let mut bytes = AlignedBuf::zeroed(self.policy.batch_pages.min(pages.len()) * page_size);
+        let mut outcome = Ok(());
+        for pages in pages.chunks(self.policy.batch_pages) {
+            let reads = pages.iter().zip(bytes.chunks_mut(page_size));
+            let mut reads: Vec<PageRead<'_>> = reads
+                .map(|(page, buf)| PageRead { page: *page, buf, outcome: Err(TierError::unset()) })
+                .collect();
+            self.read_batch(&mut reads);
+            let mut writes = Vec::with_capacity(pages.len());
+            for read in &reads {
+                match &read.outcome {
+                    // What waits in the write buffer and is in this image holds the log until the
+                    // record of the image is durable (`State::waits_from`).
+                    Ok(found) => writes.push(PageWrite::back(read.page, found.version, Lsn::MAX, read.buf)),
+                    // Freed meanwhile.
+                    Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+                    Err(error) => outcome = outcome.and(Err(error.clone())),
+                }
+            }
+            let all: Vec<usize> = (0..writes.len()).collect();
+            self.write_chunk(&mut writes, &all, Lifetime::Unknown, image_checksum);
+            count(&self.counters.deltas_merged, writes.len());
+            for write in writes {
+                match write.outcome {
+                    Ok(_) => {}
+                    Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Gives up delta pages for the sake of pages to be allocated; false if none could be.
+    pub(crate) fn give_up_delta_pages(&self) -> Result<bool, TierError> {
+        let before = self.state.lock().totals().delta_pages;
+        if before == 0 {
+            return Ok(false);
+        }
+        // All groups: what is not learned may hold them.
+        loop {
+            let next = self.state.lock().space.next_to_learn();
+            match next {
+                Some(group) => self.learn(group)?,
+                None => break,
+            }
+        }
+        self.free_empty_delta_pages()?;
+        let some = self.state.lock().deltas.live.emptiest(&self.geometry, usize::MAX);
+        let mut freed = self.state.lock().totals().delta_pages < before;
+        for victims in some.chunks(READ_A_STEP) {
+            if freed {
+                break;
+            }
+            for place in victims {
+                // Damage costs what it concerns; the other delta pages may do.
+                let Ok(live) = self.count_live(*place) else { continue };
+                let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
+                if let Err(error) = self.write_whole(&pages)
+                    && !error.concerns_the_page()
+                {
+                    return Err(error);
+                }
+            }
+            self.free_empty_delta_pages()?;
+            freed = self.state.lock().totals().delta_pages < before;
+        }
+        Ok(freed)
+    }
+}
+
+impl State {
+    /// Puts a slot that lives into the write buffer, unless a later version waits there. The map
+    /// keeps the old slot until then, so no log is needed for it.
+    fn gather(&mut self, store: &Store, page: PageId, delta: Delta) {
+        let Some(Ok(entry)) = self.entry_in_memory(store, page) else { return };
+        let is_newest = self.newest_version(page, entry) == Some(delta.version);
+        if is_newest && entry.slot().is_some() && entry.has_base(delta.base) {
+            self.deltas.buffer.put(page, delta);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! How many slots of each delta page a map entry names, in memory: a byte for each place of groups
+//! that have delta pages.
+//!
+//! After opening the bitmap pages tell which places are delta pages, and not how many of their
+//! slots live: that is *unknown* until a background step reads the page and asks the map. A page
+//! none of whose slots lives is *empty*: no entry will name it again, so the next record may free
+//! it.
+
+use super::super::geometry::{Geometry, Place};
+use super::page::SLOTS_MAX;
+use std::collections::BTreeSet;
+
+const NOT_A_DELTA_PAGE: u8 = 0;
+const UNKNOWN: u8 = u8::MAX;
+const _: () = assert!(SLOTS_MAX < UNKNOWN as usize, "a count fits beside the marks");
+
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// By group, then place: slots named, or a mark. Empty pages are in `empty` and count zero.
+    counts: Vec<Option<Box<[u8]>>>,
+    /// Delta pages that no entry names.
+    empty: BTreeSet<Place>,
+    /// Delta pages with a count or unknown, without the empty ones.
+    pages: u64,
+}
+
+impl Live {
+    fn count(&mut self, geometry: &Geometry, place: Place) -> &mut u8 {
+        let group = geometry.group_of_place(place) as usize;
+        if group >= self.counts.len() {
+            self.counts.resize_with(group + 1, || None);
+        }
+        let places = geometry.places_per_group as usize;
+        let counts = self.counts[group].get_or_insert_with(|| vec![NOT_A_DELTA_PAGE; places].into());
+        &mut counts[geometry.index_of_place(place) as usize]
+    }
+
+    /// Notes a delta page that was just written, with `slots` slots that entries name.
+    pub(crate) fn written(&mut self, geometry: &Geometry, place: Place, slots: usize) {
+        assert!(slots > 0 && slots <= SLOTS_MAX, "{place:?}: a page of {slots} slots");
+        let count = self.count(geometry, place);
+        assert_eq!(*count, NOT_A_DELTA_PAGE, "{place:?} was free");
+        *count = slots as u8;
+        self.pages += 1;
+    }
+    /// Notes a delta page of which nothing is known, unless it is known.
+    pub(crate) fn discovered(&mut self, geometry: &Geometry, place: Place) {
+        if self.empty.contains(&place) {
+            return;
+        }
+        let count = self.count(geometry, place);
+        if *count == NOT_A_DELTA_PAGE {
+            *count = UNKNOWN;
+            self.pages += 1;
+        }
+    }
+    /// Notes how many slots of an unknown page entries name.
+    pub(crate) fn counted(&mut self, geometry: &Geometry, place: Place, slots: usize) {
+        let count = self.count(geometry, place);
+        if *count != UNKNOWN {
+            return;
+        }
+        *count = slots as u8;
+        if slots == 0 {
+            self.pages -= 1;
+            self.empty.insert(place);
+        }
+    }
+    /// Notes that an entry no longer names a slot of the page.
+    pub(crate) fn died(&mut self, geometry: &Geometry, place: Place) {
+        let count = self.count(geometry, place);
+        match *count {
+            UNKNOWN | NOT_A_DELTA_PAGE => {}
+            1 => {
+                *count = NOT_A_DELTA_PAGE;
+                self.pages -= 1;
+                self.empty.insert(place);
+            }
+            more => *count = more - 1,
+        }
+    }
+    /// Notes that the place was freed.
+    pub(crate) fn freed(&mut self, geometry: &Geometry, place: Place) {
+        assert!(self.empty.remove(&place), "{place:?} is freed when it is empty");
+        assert_eq!(*self.count(geometry, place), NOT_A_DELTA_PAGE);
+    }
+
+    /// Up to `limit` pages without a slot that lives.
+    pub(crate) fn empty(&self, limit: usize) -> Vec<Place> {
+        self.empty.iter().copied().take(limit).collect()
+    }
+    /// Number of pages without a slot that lives.
+    pub(crate) fn empty_count(&self) -> u64 {
+        self.empty.len() as u64
+    }
+    /// Delta pages that are known, the empty ones left out.
+    #[cfg(test)]
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+    fn in_use(&self, geometry: &Geometry) -> impl Iterator<Item = (Place, u8)> {
+        let per_group = geometry.places_per_group;
+        let groups = (0u64..).zip(&self.counts).filter_map(|(group, counts)| Some((group, counts.as_ref()?)));
+        groups.flat_map(move |(group, counts)| {
+            let places = (group * per_group..).map(Place);
+            places.zip(counts.iter().copied()).filter(|(_, count)| *count != NOT_A_DELTA_PAGE)
+        })
+    }
+    /// The first page whose slots are not counted yet, from `from` on.
+    pub(crate) fn unknown(&self, geometry: &Geometry, from: Place) -> Option<Place> {
+        self.in_use(geometry)
+            .find(|(place, count)| *place >= from && *count == UNKNOWN)
+            .map(|(place, _)| place)
+    }
+    /// Up to `limit` pages, those with the fewest slots that live first; unknown ones last.
+    pub(crate) fn emptiest(&self, geometry: &Geometry, limit: usize) -> Vec<Place> {
+        let mut all: Vec<(u8, Place)> = self.in_use(geometry).map(|(place, count)| (count, place)).collect();
+        if all.len() > limit {
+            all.select_nth_unstable(limit);
+            all.truncate(limit);
+        }
+        all.sort_unstable();
+        all.into_iter().map(|(_, place)| place).collect()
+    }
+    /// The slots of a page that live, if they are counted.
+    #[cfg(test)]
+    pub(crate) fn slots(&self, geometry: &Geometry, place: Place) -> Option<u8> {
+        let counts = self.counts.get(geometry.group_of_place(place) as usize)?.as_ref()?;
+        let count = counts[geometry.index_of_place(place) as usize];
+        (count != NOT_A_DELTA_PAGE && count != UNKNOWN).then_some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::options::Layout;
+    use firndb_base::rng::Rng;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn counts_are_those_of_a_map() {
+        let geometry = Geometry::new(512, Layout { meta_bytes: 512, maps_per_group: 2 }).unwrap();
+        let mut rng = Rng::new(4);
+        let (mut live, mut model) = (Live::default(), BTreeMap::<Place, Option<usize>>::new());
+        for _ in 0..20_000 {
+            let place = Place(rng.below(200));
+            match (rng.below(8), model.get(&place).copied()) {
+                (0..2, None) => {
+                    let slots = 1 + rng.below(4) as usize;
+                    live.written(&geometry, place, slots);
+                    model.insert(place, Some(slots));
+                }
+                (2, known) => {
+                    live.discovered(&geometry, place);
+                    model.insert(place, known.flatten());
+                }
+                (3, Some(None)) => {
+                    let slots = rng.below(4) as usize;
+                    live.counted(&geometry, place, slots);
+                    model.insert(place, Some(slots));
+                }
+                (4..7, Some(known)) if known != Some(0) => {
+                    live.died(&geometry, place);
+                    model.insert(place, known.map(|slots| slots - 1));
+                }
+                (7, Some(Some(0))) => {
+                    live.freed(&geometry, place);
+                    model.remove(&place);
+                }
+                _ => {}
+            }
+            let empty: Vec<Place> =
+                model.iter().filter(|(_, n)| **n == Some(0)).map(|(place, _)| *place).collect();
+            assert_eq!(live.empty(1000), empty);
+            assert_eq!(live.empty_count(), empty.len() as u64);
+            assert_eq!(live.pages() + live.empty_count(), model.len() as u64);
+            let unknown =
+                model.iter().find(|(place, n)| n.is_none() && **place >= Place(50)).map(|(place, _)| *place);
+            assert_eq!(live.unknown(&geometry, Place(50)), unknown);
+            let mut by_count: Vec<(usize, Place)> = model
+                .iter()
+                .filter(|(_, n)| **n != Some(0))
+                .map(|(place, n)| (n.unwrap_or(usize::MAX), *place))
+                .collect();
+            by_count.sort_unstable();
+            let least: Vec<Place> = by_count.iter().take(5).map(|(_, place)| *place).collect();
+            assert_eq!(live.emptiest(&geometry, 5), least);
+            assert_eq!(
+                live.slots(&geometry, place),
+                model.get(&place).copied().flatten().filter(|n| *n > 0).map(|n| n as u8)
+            );
+        }
+    }
+}

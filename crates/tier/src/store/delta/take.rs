@@ -1,0 +1,116 @@
+//! Taking pages as deltas, when they leave the buffer.
+
+use super::super::entry::Entry;
+use super::super::meta_page::MetaId;
+use super::super::state::{State, Store, count};
+use super::policy::{self, Choice};
+use super::slot::slot_bytes;
+use super::write_buffer::Offer;
+use crate::granules::Base;
+use crate::page_tier::{PageWrite, Written};
+use firndb_base::{Lsn, PageId};
+
+impl Entry {
+    /// Whether the page's image on the device is `base`.
+    pub(crate) fn has_base(self, base: Base) -> bool {
+        match self {
+            Entry::Placed { version, checksum, .. } => (Base { version, checksum }) == base,
+            // Its version is in the slot; the checksum has it mixed in.
+            Entry::Delta { version, checksum, .. } => checksum == base.checksum && base.version <= version,
+            Entry::Free | Entry::Allocated { .. } => false,
+        }
+    }
+    /// What was spent on slots since the image.
+    pub(crate) fn rent(self) -> u8 {
+        if let Entry::Delta { rent, .. } = self { rent } else { 0 }
+    }
+}
+
+impl Store {
+    /// Takes those of `writes` that are to be deltas and sets their outcomes; returns for each
+    /// write whether it was one.
+    pub(crate) fn take_deltas(&self, writes: &mut [PageWrite<'_>]) -> Vec<bool> {
+        let mut taken = vec![false; writes.len()];
+        let is_candidate =
+            |write: &PageWrite<'_>| write.dirty && write.base.is_some() && !write.changes.is_all();
+        if !self.policy.deltas.enabled || !writes.iter().any(is_candidate) || self.poison.check().is_err() {
+            return taken;
+        }
+        let groups = self.state.lock().space.groups();
+        let exists = |page: PageId| self.geometry.group_of_page(page) < groups;
+        let chosen: Vec<usize> =
+            (0..writes.len()).filter(|i| is_candidate(&writes[*i]) && exists(writes[*i].page)).collect();
+        for chunk in chosen.chunks(self.policy.batch_pages) {
+            let maps: Vec<MetaId> =
+                chunk.iter().map(|i| self.geometry.map_of_page(writes[*i].page)).collect();
+            // A page whose map page cannot be read fails where it is written whole.
+            let Ok(_pins) = self.pin(&maps) else { continue };
+            // A failure does not concern these pages: they are written whole, or wait for the next.
+            let _ = self.flush_if_crowded();
+            let mut at_once = Vec::new();
+            {
+                let mut state = self.state.lock();
+                for index in chunk {
+                    let write = &mut writes[*index];
+                    taken[*index] = self.take_delta(&mut state, write);
+                    if taken[*index]
+                        && (write.recovery_lsn == Lsn::MAX || self.policy.deltas.buffer_bytes == 0)
+                    {
+                        at_once.push((*index, write.page, write.version));
+                    }
+                }
+            }
+            self.flush_at_once(writes, &at_once);
+        }
+        taken
+    }
+
+    /// A tier above that keeps a version until the store has it durably, by a record, cannot wait.
+    fn flush_at_once(&self, writes: &mut [PageWrite<'_>], at_once: &[(usize, PageId, Lsn)]) {
+        let pages: Vec<PageId> = at_once.iter().map(|(_, page, _)| *page).collect();
+        if let Err(error) = self.flush_deltas(&pages) {
+            let state = self.state.lock();
+            for (index, page, version) in at_once {
+                let waits = state.deltas.buffer.get(*page).is_some_and(|held| held.delta.version <= *version);
+                if waits && writes[*index].recovery_lsn == Lsn::MAX {
+                    writes[*index].outcome = Err(error.clone());
+                }
+            }
+        }
+    }
+
+    fn take_delta(&self, state: &mut State, write: &mut PageWrite<'_>) -> bool {
+        let Some(base) = write.base else { return false };
+        let Ok(entry) = state.entry(self, write.page) else { return false };
+        let newest = state.newest_version(write.page, entry);
+        if !entry.has_base(base) || newest.is_none_or(|newest| newest > write.version) {
+            return false;
+        }
+        // What waits counts from the same image, but for a version of the base that only it knows.
+        if state.deltas.buffer.get(write.page).is_some_and(|held| held.delta.base != base) {
+            return false;
+        }
+        let changes = state.deltas.buffer.changes_with(write.page, write.changes);
+        let bytes = slot_bytes(changes, self.geometry.page_size);
+        let limit = self.policy.deltas.buffer_bytes;
+        let is_full = limit > 0 && state.deltas.buffer.bytes() + bytes > limit;
+        if is_full || policy::choose(self.geometry.page_size, entry.rent(), bytes) == Choice::Whole {
+            return false;
+        }
+        let (page, version, recovery) = (write.page, write.version, write.recovery_lsn);
+        let offer = Offer { page, version, recovery, base, changes, image: write.data };
+        state.deltas.buffer.take(&offer);
+        count(&self.counters.deltas_taken, 1);
+        write.outcome = Ok(Written::Taken { base: Some(base), changes });
+        true
+    }
+}
+
+impl State {
+    /// The newest version of a page whose entry is `entry`: what waits in the write buffer is
+    /// newer.
+    pub(crate) fn newest_version(&self, page: PageId, entry: Entry) -> Option<Lsn> {
+        let held = self.deltas.buffer.get(page).map(|held| held.delta.version);
+        entry.version().max(held)
+    }
+}
