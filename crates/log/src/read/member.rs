@@ -4,7 +4,7 @@
 //! The area for reissued outliers is a stream of its own, and recovery reads it like a further
 //! member (3.4: a "pseudo device").
 
-use crate::block::{self, BLOCK, Owner, PAYLOAD, base};
+use crate::block::{self, BLOCK, Owner, PAYLOAD, STREAM_MAIN, base};
 use crate::error::{LogError, LogErrorKind};
 use crate::ids::LogIdentity;
 use crate::layout::{Geometry, MEMBER_COPIES, MemberHeader};
@@ -27,6 +27,8 @@ pub(crate) struct Member {
     newest: Option<Mark>,
     /// The newest section that may hold log; 0 if none was ever used.
     last: u64,
+    /// The oldest section that may hold log; 1 if none was ever used.
+    oldest: u64,
     /// The member header, and the numbers of its copies that are to be written again.
     damaged_header: Option<(MemberHeader, Vec<u64>)>,
 }
@@ -83,13 +85,22 @@ impl Member {
         let newest = sections.newest()?;
         // Sections with unreadable headers may be newer than all with valid ones: sections never
         // used have valid headers, too.
-        let mut last = newest.map_or(0, |mark| mark.sequence);
+        let mut begun = newest.map_or(0, |mark| mark.sequence);
+        let mut last = begun;
         let most = last + geometry.sections - 1;
         while last < most && !sections.is_readable(last + 1)? {
             last += 1;
         }
+        if newest.is_none() && last == most && !sections.is_readable(most + 1)? {
+            if owner.stream == STREAM_MAIN {
+                return Err(no_section_header(&**device, geometry));
+            }
+            begun = sections.newest_by_blocks()?.unwrap_or(0);
+            last = begun.max(1) + geometry.sections - 1;
+        }
+        let oldest = (begun + 1).saturating_sub(geometry.sections).max(1);
         let device = Arc::clone(device);
-        Ok(Member { device, owner, geometry, sections, newest, last, damaged_header: None })
+        Ok(Member { device, owner, geometry, sections, newest, last, oldest, damaged_header: None })
     }
 
     /// Rewrites the copies of the member header that are damaged or unreadable, from the intact
@@ -111,11 +122,28 @@ impl Member {
     /// The oldest section that may hold log from `from` on. All blocks before it are below the LSN
     /// at which it begins. Meaningful only if there is a section at all.
     fn first_sequence(&self, from: Lsn) -> u64 {
-        let oldest = (self.last + 1).saturating_sub(self.geometry.sections).max(1);
         // Strictly before: a fuller copy of a section's first block may be in the section before.
-        self.sections.last_before(oldest, self.last, base(from)).unwrap_or(oldest)
+        self.sections.last_before(self.oldest, self.last, base(from)).unwrap_or(self.oldest)
     }
 
+    /// Whether blocks up to that of `lsn` at a linear position are of a later lap of the ring: the
+    /// section there is older than one that begins at a lower LSN.
+    ///
+    /// The place behind the newest section's is also the oldest's. Two kinds of blocks of the newer
+    /// section are met where those of the older one are sought: log, if the section's header cannot
+    /// be read (the place is read once more behind the newest section, where it counts); and blocks
+    /// of a request that a crash tore, if the header did not reach the device.
+    pub fn is_of_later_lap(&self, linear: u64, lsn: Lsn) -> bool {
+        let Some(newest) = self.newest else { return false };
+        let sequence = linear / self.geometry.section_bytes() + 1;
+        if sequence >= newest.sequence || lsn < newest.first {
+            return false;
+        }
+        // The block with which the newest section begins may be in the section before, too.
+        let mut between = sequence + 1..newest.sequence;
+        lsn > newest.first
+            || between.find_map(|between| self.sections.first(between)).is_some_and(|lsn| lsn < newest.first)
+    }
     /// The linear positions that may hold log from `from` on.
     pub fn range(&self, from: Lsn) -> Range<u64> {
         let last = self.last;
@@ -186,6 +214,16 @@ impl Member {
 
 pub(crate) fn read_member_header(device: &dyn Device) -> Result<MemberHeader, LogError> {
     Ok(find_member_header(device)?.header)
+}
+
+fn no_section_header(device: &dyn Device, geometry: Geometry) -> LogError {
+    LogErrorKind::Damaged.error(format!(
+        "the log is damaged: no header of the {} sections of {} from byte {} on can be read. Restore the log \
+         device from a copy, or restore a backup",
+        geometry.sections,
+        device.info().name,
+        geometry.start
+    ))
 }
 
 /// A device's member header.

@@ -7,7 +7,8 @@
 //!
 //! Blocks are passed by runs that were checked where the chunk was read. All other blocks, and runs
 //! that begin below the last LSN (they are left over from an earlier lap of the ring), are examined
-//! one by one.
+//! one by one. Nor is a block taken that belongs to a later lap than its section
+//! ([`Member::is_of_later_lap`]): all that follows it on the stream would look left over.
 //!
 //! Memory: the chunks of a [`ReadAhead`], and 56 bytes for each run in them.
 
@@ -149,9 +150,14 @@ impl Reader {
     pub fn reread_unit(&self, linear: u64, from: Lsn) -> Result<bool, LogError> {
         let mut unit = AlignedBuf::zeroed(self.stream.member.geometry.unit as usize);
         self.stream.member.sections.medium().read(self.offset(linear), &mut unit)?;
-        let blocks = unit.chunks_exact(BLOCK);
-        let mut log = blocks.filter_map(|block| BlockHeader::decode(self.stream.member.owner, block));
-        Ok(log.any(|block| matches!(self.stream.epochs.judge(&block), Verdict::Log(_)) && block.lsn >= from))
+        let member = &self.stream.member;
+        let mut blocks =
+            unit.chunks_exact(BLOCK).filter_map(|block| BlockHeader::decode(member.owner, block));
+        Ok(blocks.any(|block| {
+            matches!(self.stream.epochs.judge(&block), Verdict::Log(_))
+                && block.lsn >= from
+                && !member.is_of_later_lap(linear, block.lsn)
+        }))
     }
 
     /// Offset on the device of a linear position.
@@ -246,8 +252,8 @@ impl Reader {
             && run.at == self.pos
         {
             self.run += 1;
-            if run.lsn >= self.running {
-                let linear = self.current.start + self.pos as u64;
+            let linear = self.current.start + self.pos as u64;
+            if run.lsn >= self.running && !self.stream.member.is_of_later_lap(linear, run.last()) {
                 if linear.is_multiple_of(self.unit_bytes()) {
                     self.doubts.begin_unit(linear, false);
                 }
@@ -295,15 +301,16 @@ impl Reader {
         else {
             return;
         };
-        if block.lsn >= self.running {
+        let of_this_lap = block.lsn >= self.running && !self.stream.member.is_of_later_lap(linear, block.lsn);
+        if of_this_lap {
             self.doubts.saw_written();
         }
         match self.stream.epochs.judge(&block) {
-            Verdict::Log(epoch) if block.lsn >= self.running => {
+            Verdict::Log(epoch) if of_this_lap => {
                 self.accept(Run::of(at, &block, epoch));
             }
             Verdict::Claim(epoch) => {
-                if block.lsn >= self.running {
+                if of_this_lap {
                     self.doubts.saw_log(block.lsn, block.lsn);
                 }
                 self.seen.claims[epoch] = self.seen.claims[epoch].max(block.durable);

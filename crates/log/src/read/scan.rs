@@ -8,6 +8,11 @@
 //! What the end rests on is checked (`reading.rs`). Blocks beyond the end that were never reported
 //! durable are stray: the next epoch starts past them.
 //!
+//! A scan may find more than an earlier one did after which an epoch was begun, as long as that
+//! epoch has no durable log: a request that a crash tore without the header of its section is no
+//! log, but is read if that header turns unreadable later. It was never acknowledged, and nothing
+//! durable was built on its absence.
+//!
 //! Memory: 40 bytes for each section that was read and, while reading, what `read_ahead.rs` gives
 //! each stream: a device has two streams if it has an area for reissued outliers.
 

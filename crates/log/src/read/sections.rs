@@ -13,7 +13,7 @@
 //!
 //! Memory: 40 bytes for each header that was read.
 
-use crate::block::{BLOCK, Owner};
+use crate::block::{BLOCK, BlockHeader, Owner};
 use crate::error::LogError;
 use crate::layout::{Geometry, SectionHeader};
 use crate::read::medium::Medium;
@@ -24,6 +24,8 @@ use std::collections::BTreeMap;
 
 /// Headers read by one batch.
 const BATCH: usize = 32;
+/// Most bytes of a section read at once.
+const SECTION_PART_BYTES: u64 = 256 << 10;
 
 /// What is remembered of a header; ordered by sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,6 +118,35 @@ impl Sections {
     /// Whether the place of section `sequence` holds a valid header of any section.
     pub fn is_readable(&self, sequence: u64) -> Result<bool, LogError> {
         Ok(self.at(self.place(sequence))?.is_some())
+    }
+
+    /// The section with the greatest LSN, for a ring without any valid header, numbered as if it
+    /// were of the second lap; `None` if there is no block. Reads the whole ring.
+    pub fn newest_by_blocks(&self) -> Result<Option<u64>, LogError> {
+        let mut newest = None;
+        for place in 0..self.geometry.sections {
+            newest = newest.max(self.greatest_lsn(place)?.map(|lsn| (lsn, place)));
+        }
+        Ok(newest.map(|(_, place)| self.geometry.sections + place + 1))
+    }
+
+    /// The greatest LSN of the blocks at a place; `None` if there is no block.
+    fn greatest_lsn(&self, place: u64) -> Result<Option<Lsn>, LogError> {
+        let Geometry { unit, section_units, .. } = self.geometry;
+        let most_units = (SECTION_PART_BYTES / unit).max(1);
+        let mut buf = AlignedBuf::zeroed((most_units.min(section_units) * unit) as usize);
+        let mut greatest = None;
+        let mut done = 1;
+        while done < section_units {
+            let units = most_units.min(section_units - done);
+            let part = &mut buf[..(units * unit) as usize];
+            // An unreadable unit is returned as zeros, which are no block.
+            self.medium.read(self.offset(place) + done * unit, part)?;
+            let blocks = part.chunks_exact(BLOCK).filter_map(|block| BlockHeader::decode(self.owner, block));
+            greatest = greatest.max(blocks.map(|block| block.lsn).max());
+            done += units;
+        }
+        Ok(greatest)
     }
 
     /// The newest section whose header is valid; `None` if none was ever used.

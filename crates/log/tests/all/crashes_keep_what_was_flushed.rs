@@ -4,7 +4,8 @@
 //! was truncated. And with any layout policy in each epoch.
 
 use crate::support::{
-    Jittery, Model, as_records, device_with, identity_with, random_group, random_policy, scan,
+    Jittery, Model, as_records, device_with, identity_with, is_section_header, random_group, random_policy,
+    scan,
 };
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
@@ -12,6 +13,7 @@ use firndb_device::{CrashPlan, Device, FaultPlan, Faulty, Fill, MemoryDevice, Su
 use firndb_log::testing::options;
 use firndb_log::{Kind, Log, LogClass, LogErrorKind, LogOptions, OutlierOptions, Record};
 use firndb_log_comparators::{Comparator, Compose, Hedging};
+use firndb_testkit::bytes::contents;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -98,6 +100,8 @@ struct Crashing {
     model: Mutex<Model>,
     /// Where the next scan begins.
     from: Lsn,
+    /// Where the log ended when the newest epoch was begun.
+    recovered: Lsn,
     /// Requests that were issued again.
     reissued: u64,
 }
@@ -126,6 +130,7 @@ impl Crashing {
             epochs: vec![(Epoch(1), Lsn::FIRST)],
             model: Mutex::default(),
             from: Lsn::FIRST,
+            recovered: Lsn::FIRST,
             reissued: 0,
         }
     }
@@ -174,7 +179,8 @@ impl Crashing {
         }
         let scan = scan(&devices, &self.epochs, self.from).unwrap();
         self.model.lock().unwrap().check(&scan, self.from);
-        self.model.lock().unwrap().cut(scan.end());
+        self.recovered = scan.end();
+        self.model.lock().unwrap().cut(self.recovered);
         let (epoch, start) = (Epoch(cycle + 1), scan.next_epoch_start());
         self.epochs.push((epoch, start));
         let log = scan.open_log(epoch, start, options).unwrap();
@@ -221,12 +227,15 @@ impl Crashing {
     /// Places of the devices cannot be read after the crash: the log is complete all the same, or
     /// the scan reports them; the log found is never shorter.
     fn check_bad_places(&mut self, known: &Known, crash: &str) {
-        let one_in = [20, 200, 1000][self.rng.below(3) as usize];
+        let headers_only = self.rng.one_in(2);
+        let one_in = if headers_only { 2 } else { [20, 200, 1000][self.rng.below(3) as usize] };
         let mut bad = Vec::new();
         let device = |image: &Arc<MemoryDevice>| {
             let faulty = Faulty::new(image.clone(), &FaultPlan::new(0));
             let block = image.info().logical_block as u64;
+            let bytes = contents(&**image);
             let places = (2 * block..image.len()).step_by(block as usize);
+            let places = places.filter(|&at| !headers_only || is_section_header(&bytes[at as usize..]));
             for at in places.filter(|_| self.rng.one_in(one_in)) {
                 faulty.make_unreadable(at, block);
                 bad.push(format!("{} at {at}", image.info().name));
@@ -243,7 +252,16 @@ impl Crashing {
                     known.durable,
                     self.epochs
                 );
-                self.model.lock().unwrap().check(&found, known.truncated);
+                // A request that an earlier crash tore, without its section's header, was no log
+                // when this epoch was begun. It is if that header cannot be read, until the epoch
+                // has durable log.
+                let model = self.model.lock().unwrap();
+                match self.epochs.last() {
+                    Some(&(epoch, _)) if epoch == found.newest_epoch() => {
+                        model.check(&found, known.truncated)
+                    }
+                    _ => model.check_until(&found, known.truncated, end.min(self.recovered)),
+                }
                 WHOLE.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {

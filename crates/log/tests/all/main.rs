@@ -17,6 +17,7 @@ mod hiding_pays;
 mod no_bytes_make_a_scan_panic;
 mod places_that_cannot_be_read;
 mod reads_that_are_spoilt;
+mod section_headers_that_cannot_be_read;
 mod streams_are_read_ahead;
 mod support;
 mod the_archive_completes_commits;

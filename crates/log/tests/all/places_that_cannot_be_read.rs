@@ -2,7 +2,7 @@
 //! and without them it is named with its LSN. It is never taken for the log's end.
 
 use crate::support::bad_places::{Bed, EPOCHS, add, add_many, create, find, with_copies};
-use crate::support::{self, Model, as_records, log_blocks, random_group, scan};
+use crate::support::{self, Model, as_records, is_section_header, log_blocks, random_group, scan};
 use firndb_base::rng::Rng;
 use firndb_base::{Epoch, Lsn};
 use firndb_device::{Device, DeviceError, Durability, FaultPlan, Faulty};
@@ -293,9 +293,8 @@ fn unreadable_section_headers_hide_no_log() {
     let end = log.end();
     drop(log);
     let bytes = contents(&*bed.media[0]);
-    let header = |b: &(usize, &[u8])| b.1[4..6] == [0x46, 0x4c] && b.1[6] == 2;
     let headers: Vec<usize> =
-        bytes.chunks_exact(512).enumerate().filter(header).map(|(i, _)| i * 512).collect();
+        (0..bytes.len()).step_by(512).filter(|&at| is_section_header(&bytes[at..])).collect();
     assert!(headers.len() > 10);
     // One of them, or several that follow one another: then no header tells that there are newer
     // sections.

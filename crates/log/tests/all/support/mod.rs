@@ -38,16 +38,21 @@ impl Model {
     /// Asserts that `scan` delivers exactly the records from `from` to its end, and ends with a
     /// whole group.
     pub fn check(&self, scan: &LogScan, from: Lsn) {
+        self.check_until(scan, from, scan.end());
+        let whole = scan.end() == from || scan.end() == Lsn::FIRST || self.ends.contains(&scan.end());
+        assert!(whole || self.is_start_of_epoch(scan.end()), "{:?} is no group's end", scan.end());
+    }
+
+    /// Asserts that `scan` delivers exactly the records from `from` to `until`.
+    pub fn check_until(&self, scan: &LogScan, from: Lsn, until: Lsn) {
         let mut records = scan.records(from);
-        let mut expected = self.records.range(from..scan.end());
-        while let Some((lsn, record)) = records.next().unwrap() {
+        let mut expected = self.records.range(from..until.max(from));
+        while let Some((lsn, record)) = records.next().unwrap().filter(|&(lsn, _)| lsn < until) {
             let (at, (kind, body)) = expected.next().unwrap_or_else(|| panic!("{lsn:?} is one too many"));
             assert_eq!((lsn, record.kind), (*at, *kind));
             assert!(record.body == body, "the body at {lsn:?} differs");
         }
         assert_eq!(expected.next().map(|(lsn, _)| *lsn), None, "records are missing");
-        let whole = scan.end() == from || scan.end() == Lsn::FIRST || self.ends.contains(&scan.end());
-        assert!(whole || self.is_start_of_epoch(scan.end()), "{:?} is no group's end", scan.end());
     }
 
     /// A crash lost the log at or past `end`.
@@ -108,6 +113,11 @@ pub fn log_blocks(bytes: &[u8]) -> Vec<(usize, Lsn, u16, u32)> {
             (i * 512, Lsn(lsn), fill, u32::from_le_bytes(b[16..20].try_into().unwrap()))
         })
         .collect()
+}
+
+/// Whether these bytes of a device begin with a section header.
+pub fn is_section_header(bytes: &[u8]) -> bool {
+    bytes[4..6] == [0x46, 0x4c] && bytes[6] == 2
 }
 
 /// A device that calls `before` with offset and data of every write, which it may delay or fail.
