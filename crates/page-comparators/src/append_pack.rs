@@ -4,9 +4,9 @@
 //!
 //! The logs are rings of segments of 64 pages. Space is reclaimed from that log whose oldest
 //! segment has fewer valid pages; what is valid of either goes to the head of the cold log. What is
-//! not printed: how much space there is beyond the pages; here as much as Firn's store leaves free
-//! ([`SPACE_OVER_PAGES`]). The table is not written to the device, as in the paper: after a crash
-//! it would have to be rebuilt from all pages.
+//! not printed: how much space there is beyond the pages. On a drive that is much larger than its
+//! pages no space is ever reclaimed, and that is the stronger comparator. The table is not written
+//! to the device, as in the paper: after a crash it would have to be rebuilt from all pages.
 
 use crate::medium::{Content, Medium, region};
 use crate::method::{Method, Start, entry};
@@ -16,15 +16,15 @@ use std::collections::VecDeque;
 /// Pages of a segment.
 pub(crate) const SEGMENT: u64 = 64;
 /// Places over pages: a fifth of all places is free.
-pub const SPACE_OVER_PAGES: f64 = 1.25;
+pub(crate) const STORE_OVER_PAGES: f64 = 1.25;
 /// Free segments at which space is reclaimed: one for each log's head.
 const FREE_LEAST: usize = 2;
 /// Of an entry in the table: a place.
-const ENTRY_BYTES: u64 = 4;
+pub const ENTRY_BYTES: u64 = 4;
 
 /// Segments, of all places that such a number of pages is given.
-pub(crate) fn segments_for(pages: u64) -> u64 {
-    ((pages as f64 * SPACE_OVER_PAGES) as u64).div_ceil(SEGMENT) + 4
+pub(crate) fn segments_for(pages: u64, over_pages: f64) -> u64 {
+    ((pages as f64 * over_pages) as u64).div_ceil(SEGMENT) + 4
 }
 
 /// A log: full segments, the oldest first, and its head.
@@ -46,6 +46,7 @@ struct Segment {
 #[derive(Debug)]
 pub struct AppendPack {
     page_size: u64,
+    over_pages: f64,
     /// Place of each page, plus one.
     places: Vec<u64>,
     pages: u64,
@@ -57,11 +58,12 @@ pub struct AppendPack {
 }
 
 impl AppendPack {
-    /// All pages lie in the cold log, in order.
+    /// On space for so many times the pages. All pages lie in the cold log, in order.
     #[must_use]
-    pub fn new(start: Start) -> AppendPack {
+    pub fn new(start: Start, over_pages: f64) -> AppendPack {
         let mut method = AppendPack {
             page_size: start.page_size,
+            over_pages,
             places: (1..=start.pages).collect(),
             pages: start.pages,
             segments: Vec::new(),
@@ -83,7 +85,7 @@ impl AppendPack {
 
     /// Adds the segments that the number of pages allows.
     fn grow(&mut self) {
-        for segment in self.segments.len() as u64..segments_for(self.pages) {
+        for segment in self.segments.len() as u64..segments_for(self.pages, self.over_pages) {
             self.segments.push(Segment::default());
             self.free.push_back(segment);
         }
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn every_page_stays_where_the_table_says_through_many_reclaims() {
         let start = Start { page_size: 4096, pages: 500 };
-        let (mut method, mut medium) = (AppendPack::new(start), Medium::new(4096));
+        let (mut method, mut medium) = (AppendPack::new(start, STORE_OVER_PAGES), Medium::new(4096));
         let mut rng = Rng::new(7);
         for _ in 0..2000 {
             for _ in 0..rng.below(20) {
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn writes_without_reclaiming_are_one_stream() {
         let start = Start { page_size: 4096, pages: 1000 };
-        let (mut method, mut medium) = (AppendPack::new(start), Medium::new(4096));
+        let (mut method, mut medium) = (AppendPack::new(start, STORE_OVER_PAGES), Medium::new(4096));
         for page in [5, 900, 17, 4, 333] {
             method.write(page, None, &mut medium);
             method.end_batch(&mut medium);

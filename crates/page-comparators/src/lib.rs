@@ -38,10 +38,10 @@ mod replay;
 pub mod stream;
 mod write_buffer;
 
-pub use append_pack::AppendPack;
+pub use append_pack::{AppendPack, ENTRY_BYTES as APPEND_PACK_ENTRY_BYTES};
 pub use changed::granules;
 pub use firn::policy::{Choice, LeavingPage, Policy, RentOrBuy};
-pub use firn::{Firn, FirnOptions};
+pub use firn::{ENTRY_BYTES as FIRN_ENTRY_BYTES, Firn, FirnOptions};
 pub use in_page_logging::InPageLogging;
 pub use in_place::InPlace;
 pub use incremental::Incremental;
@@ -49,4 +49,4 @@ pub use log_area::LOG_SHARE;
 pub use medium::Medium;
 pub use method::{Method, Start};
 pub use naive::Naive;
-pub use replay::{Replayed, replay};
+pub use replay::{Part, Replayed, replay};

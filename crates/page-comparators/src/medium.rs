@@ -1,4 +1,4 @@
-//! The device that methods read from and write to: it counts, and passes the requests on.
+//! The device that methods read from and write to: it counts, and another may watch.
 
 use std::collections::BTreeMap;
 
@@ -89,6 +89,16 @@ pub struct Counts {
     pub merges: u64,
     /// Bytes moved by cleaning: images of append-and-pack, slots of delta pages.
     pub moved: u64,
+    /// Bytes of slots in the delta pages written: less than those have.
+    pub packed: u64,
+}
+
+/// Sees what is asked of a medium, in order.
+pub trait Watch {
+    /// A request.
+    fn request(&mut self, request: Request);
+    /// From here on it is measured.
+    fn restart(&mut self);
 }
 
 /// Where contents lie, in bytes: regions that never meet.
@@ -109,19 +119,19 @@ pub struct Medium<'a> {
     counts: Counts,
     /// Where the last request of each direction ended: reads, writes.
     ends: [u64; 2],
-    pass_on: Option<&'a mut dyn FnMut(Request)>,
+    watch: Option<&'a mut dyn Watch>,
 }
 
 impl<'a> Medium<'a> {
     /// One that counts only.
     #[must_use]
     pub fn new(page_size: u64) -> Medium<'a> {
-        Medium { page_size, counts: Counts::default(), ends: [u64::MAX; 2], pass_on: None }
+        Medium { page_size, counts: Counts::default(), ends: [u64::MAX; 2], watch: None }
     }
 
-    /// One that also passes each request on, in order.
-    pub fn passing_on(page_size: u64, pass_on: &'a mut dyn FnMut(Request)) -> Medium<'a> {
-        Medium { pass_on: Some(pass_on), ..Medium::new(page_size) }
+    /// One whose requests are seen by another, too.
+    pub fn watched(page_size: u64, watch: &'a mut dyn Watch) -> Medium<'a> {
+        Medium { watch: Some(watch), ..Medium::new(page_size) }
     }
 
     /// Bytes of a page.
@@ -139,6 +149,9 @@ impl<'a> Medium<'a> {
     /// Counts from zero.
     pub fn restart(&mut self) {
         self.counts = Counts::default();
+        if let Some(watch) = &mut self.watch {
+            watch.restart();
+        }
     }
 
     fn request(&mut self, direction: Direction, offset: u64, bytes: u64) {
@@ -147,8 +160,8 @@ impl<'a> Medium<'a> {
         let kind = Kind { direction, sequential: *end == offset, bytes };
         *end = offset + bytes;
         *self.counts.requests.entry(kind).or_default() += 1;
-        if let Some(pass_on) = &mut self.pass_on {
-            pass_on(Request { direction, offset, bytes });
+        if let Some(watch) = &mut self.watch {
+            watch.request(Request { direction, offset, bytes });
         }
     }
 
@@ -192,6 +205,11 @@ impl<'a> Medium<'a> {
         self.counts.merges += 1;
     }
 
+    /// Counts bytes put into delta pages.
+    pub fn packed(&mut self, bytes: u64) {
+        self.counts.packed += bytes;
+    }
+
     /// Counts bytes moved by cleaning.
     pub fn moved(&mut self, bytes: u64) {
         self.counts.moved += bytes;
@@ -202,11 +220,24 @@ impl<'a> Medium<'a> {
 mod tests {
     use super::*;
 
+    #[derive(Default)]
+    struct Seen(Vec<(u64, u64)>);
+
+    impl Watch for Seen {
+        fn request(&mut self, request: Request) {
+            self.0.push((request.offset, request.bytes));
+        }
+        fn restart(&mut self) {
+            self.0.clear();
+        }
+    }
+
     #[test]
     fn adjacent_places_are_one_request_and_requests_that_go_on_are_sequential() {
-        let mut passed = Vec::new();
-        let mut pass_on = |request: Request| passed.push((request.offset, request.bytes));
-        let mut medium = Medium::passing_on(4096, &mut pass_on);
+        let mut seen = Seen::default();
+        let mut medium = Medium::watched(4096, &mut seen);
+        medium.write_runs(Content::Image, region::IMAGES, [1]);
+        medium.restart();
         medium.write_runs(Content::Image, region::IMAGES, [3, 4, 5, 9]);
         medium.write_runs(Content::Image, region::IMAGES, [10]);
         medium.read_page(Content::Image, region::IMAGES, 3);
@@ -220,6 +251,6 @@ mod tests {
         ];
         assert_eq!(counts.requests, BTreeMap::from(expected));
         assert_eq!((counts.written.images, counts.read.all()), (5 * 4096, 4096));
-        assert_eq!(passed, [(3 * 4096, 3 * 4096), (9 * 4096, 4096), (10 * 4096, 4096), (3 * 4096, 4096)]);
+        assert_eq!(seen.0, [(3 * 4096, 3 * 4096), (9 * 4096, 4096), (10 * 4096, 4096), (3 * 4096, 4096)]);
     }
 }

@@ -7,7 +7,16 @@ use crate::method::Method;
 use crate::stream::{StreamError, StreamReader};
 use std::io::Read;
 
-/// What a method did with a stream, from [`Event::Measure`] on.
+/// Which part of a stream counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// From its first event on.
+    Whole,
+    /// From [`Event::Measure`] on.
+    Measured,
+}
+
+/// What a method did with a part of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Reads and writes of the device.
@@ -37,6 +46,7 @@ pub fn replay<R: Read>(
     stream: &mut StreamReader<R>,
     method: &mut dyn Method,
     medium: &mut Medium<'_>,
+    part: Part,
 ) -> Result<Replayed, StreamError> {
     let page_size = u64::from(stream.head().page_size);
     let mut replayed = Replayed::default();
@@ -67,6 +77,7 @@ pub fn replay<R: Read>(
                 method.checkpoint(medium);
             }
             Event::Commits { count } => replayed.commits += count,
+            Event::Measure if part == Part::Whole => {}
             Event::Measure => {
                 medium.restart();
                 let deltas_read_most = replayed.deltas_read_most;

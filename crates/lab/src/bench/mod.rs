@@ -1,14 +1,15 @@
 //! `firn lab bench`: durable commits on a real device, and papers' figures measured again.
 //!
-//! [`cache`], [`log`] and [`reads`] share figures and tables beside a paper's ([`figure`]), made of
-//! medians with their ranges ([`sampled`]); running the simulations that measure ([`cells`],
-//! [`simulation`]); the file that keeps what they found ([`kept`]); pictures ([`picture`]) and
-//! pages ([`report`]).
+//! [`cache`], [`delta`], [`log`] and [`reads`] share figures and tables beside a paper's
+//! ([`figure`]), made of medians with their ranges ([`sampled`]); targets before they are measured
+//! ([`wanted`]); running the simulations that measure ([`cells`], [`simulation`]); the file that
+//! keeps what they found ([`kept`]); pictures ([`picture`]) and pages ([`report`]).
 
 mod ahead;
 mod cache;
 mod cells;
 mod commit;
+mod delta;
 mod figure;
 mod kept;
 mod log;
@@ -18,6 +19,7 @@ mod reads;
 mod report;
 mod sampled;
 pub mod simulation;
+mod wanted;
 
 use clap::Subcommand;
 use firndb_console::Failure;
@@ -32,6 +34,8 @@ pub enum Bench {
     Cache(cache::BenchCache),
     /// The figures of the FlashLogging paper, measured again in virtual time
     Log(log::args::BenchLog),
+    /// The figures of the ICL paper, over streams recorded in virtual time
+    Delta(delta::BenchDelta),
     /// Reads of many pages at once, beside what a drive does alone; in virtual and in real time
     Reads(reads::BenchReads),
     /// A page of tables, and pictures, of a file of results
@@ -45,6 +49,7 @@ impl Bench {
             Bench::Commit(args) => args.json.as_deref(),
             Bench::Cache(args) => args.running.json.as_deref(),
             Bench::Log(args) => args.running.json.as_deref(),
+            Bench::Delta(args) => args.running.json.as_deref(),
             Bench::Reads(args) => args.running.json.as_deref(),
             Bench::Report(_) => None,
         }
@@ -55,6 +60,7 @@ impl Bench {
             Bench::Commit(args) => commit::run(args),
             Bench::Cache(args) => cache::run(args),
             Bench::Log(args) => log::run(args),
+            Bench::Delta(args) => delta::run(args),
             Bench::Reads(args) => reads::run(args),
             Bench::Report(args) => report::run(args),
         }

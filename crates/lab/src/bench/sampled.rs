@@ -59,6 +59,11 @@ impl Sampled {
         Sampled { seeds: vec![value], fast: None, slow: None }
     }
 
+    /// The same, with values of the first seed at the ends of bands.
+    pub fn between(self, fast: f64, slow: f64) -> Sampled {
+        Sampled { fast: Some(fast), slow: Some(slow), ..self }
+    }
+
     pub fn median(&self) -> f64 {
         median(&self.seeds)
     }

@@ -43,7 +43,7 @@ const DELTA_SHARE: u64 = 8;
 const MAP_ENTRIES: u64 = 168;
 const MAP_BYTES: u64 = 4096;
 /// Of an entry of the map.
-const ENTRY_BYTES: u64 = 24;
+pub const ENTRY_BYTES: u64 = 24;
 
 /// How the model is set.
 pub struct FirnOptions {
@@ -213,6 +213,7 @@ impl Firn {
                 let changed = entry(&mut self.pages, page).changed;
                 let bytes = self.slot_bytes(changed);
                 entry(&mut self.pages, page).spent_bytes += bytes;
+                medium.packed(bytes);
                 self.map_changed.insert(page / MAP_ENTRIES);
             }
             self.deltas.add(place, pages);

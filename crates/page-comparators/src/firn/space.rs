@@ -4,7 +4,7 @@
 //! Invariant: a set bit in `free` is a free place; `by_free` has every segment once, under its
 //! number of free places.
 
-use crate::append_pack::{SEGMENT, segments_for};
+use crate::append_pack::{SEGMENT, STORE_OVER_PAGES, segments_for};
 use std::collections::BTreeSet;
 
 /// See the head of the file.
@@ -27,7 +27,7 @@ impl Space {
 
     /// Adds the segments that this number of pages allows.
     pub fn grow(&mut self, pages: u64) {
-        for segment in self.free.len() as u64..segments_for(pages) {
+        for segment in self.free.len() as u64..segments_for(pages, STORE_OVER_PAGES) {
             self.free.push(u64::MAX);
             self.by_free.insert((SEGMENT as u32, segment));
         }

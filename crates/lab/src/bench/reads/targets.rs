@@ -3,24 +3,8 @@
 //! Every file of results lists all of them, in this order; those that a run did not measure stand
 //! there with the reason.
 
-use crate::bench::figure::{Better, Figure};
-use crate::bench::sampled::Sampled;
-
-/// A quantity with its limit.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    name: &'static str,
-    limit: f64,
-    better: Better,
-}
-
-const fn at_least(name: &'static str, limit: f64) -> Wanted {
-    Wanted { name, limit, better: Better::Higher }
-}
-
-const fn at_most(name: &'static str, limit: f64) -> Wanted {
-    Wanted { name, limit, better: Better::Lower }
-}
+use crate::bench::figure::Figure;
+use crate::bench::wanted::{Wanted, at_least, at_most};
 
 pub const POINTS: Wanted = at_least("point reads, 32 clients: of the drive's random reads at depth 32", 0.9);
 pub const MANY: Wanted = at_least("get_many of 64, one client: of the drive's random reads at depth 32", 0.8);
@@ -94,21 +78,6 @@ pub const GROUPS: [Group; 4] = [
         why: "run with --figure beside",
     },
 ];
-
-impl Wanted {
-    /// Adds it to the figure, as it was measured.
-    pub fn judge(&self, figure: &mut Figure, value: &Sampled) {
-        match self.better {
-            Better::Higher => figure.at_least(self.name, value, self.limit),
-            Better::Lower => figure.at_most(self.name, value, self.limit),
-        }
-    }
-
-    /// Adds it to the figure without a value.
-    pub fn skip(&self, figure: &mut Figure, why: &str) {
-        figure.not_measured(self.name, self.limit, self.better, why);
-    }
-}
 
 /// The figure of this number, with nothing in it.
 pub fn figure(number: &str) -> Figure {
