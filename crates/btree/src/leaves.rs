@@ -26,16 +26,29 @@ impl Tree {
     /// Appends to `out` the pages of the leaves that would hold `keys`, which ascend: in key order,
     /// each once.
     pub fn leaves(&self, keys: &[&[u8]], out: &mut Vec<PageId>) -> Result<(), TreeError> {
-        debug_assert!(keys.is_sorted(), "keys to find leaves for ascend");
+        self.nodes_of(keys, 0, out)
+    }
+
+    /// Appends to `out` the pages of the level-1 nodes on the way to `keys`, as [`Tree::leaves`]
+    /// does the leaves: for reading them before they are needed. None if the tree is not so high.
+    pub fn parents(&self, keys: &[&[u8]], out: &mut Vec<PageId>) -> Result<(), TreeError> {
+        self.nodes_of(keys, 1, out)
+    }
+
+    /// [`Tree::leaves`], of the nodes of a level.
+    fn nodes_of(&self, keys: &[&[u8]], level: u8, out: &mut Vec<PageId>) -> Result<(), TreeError> {
+        debug_assert!(keys.is_sorted(), "keys to find nodes for ascend");
         let (mut at, mut last) = (0, None);
         while at < keys.len() {
             let rest = &keys[at..];
             let above = |node: &Node<'_>, page| children_of_keys(node, page, rest, TOGETHER_MAX);
-            let Some(parent) = self.inner_shared_with(Target::Key(rest[0]), 1, above)? else {
-                out.push(self.root());
+            let Some(parent) = self.inner_shared_with(Target::Key(rest[0]), level + 1, above)? else {
+                if level == 0 {
+                    out.push(self.root());
+                }
                 return Ok(());
             };
-            let node = self.node(parent.page(), &parent, Some(1))?;
+            let node = self.node(parent.page(), &parent, Some(level + 1))?;
             // The first key leads on even if a damaged node does not hold it.
             let own = rest[1..].partition_point(|key| node.is_below_high(key)) + 1;
             for child in children_of_keys(&node, parent.page(), &rest[..own], usize::MAX)? {
@@ -63,6 +76,31 @@ impl Tree {
         max: usize,
         out: &mut Vec<PageId>,
     ) -> Result<Option<Position>, TreeError> {
+        self.next_nodes((from, to, direction), 0, max, out)
+    }
+
+    /// Appends to `out` the pages of the level-1 nodes, at most `max`, that list the leaves of a
+    /// scan, as [`Tree::next_leaves`] does those: for reading them before they are needed. None if
+    /// the tree is not so high.
+    pub fn next_parents(
+        &self,
+        from: &Position,
+        to: Option<&[u8]>,
+        direction: Direction,
+        max: usize,
+        out: &mut Vec<PageId>,
+    ) -> Result<(), TreeError> {
+        self.next_nodes((from, to, direction), 1, max, out).map(drop)
+    }
+
+    /// [`Tree::next_leaves`], of the nodes of a level.
+    fn next_nodes(
+        &self,
+        (from, to, direction): (&Position, Option<&[u8]>, Direction),
+        level: u8,
+        max: usize,
+        out: &mut Vec<PageId>,
+    ) -> Result<Option<Position>, TreeError> {
         let (mut left, mut from) = (max, from.clone());
         while left > 0 && !from.is_past(to, direction) {
             let target = from.target(direction);
@@ -71,13 +109,15 @@ impl Tree {
                 let ahead = ahead(node, target, to, direction, nodes);
                 list(node, page, &ahead.map_err(|error| TreeError::damaged(page, error))?)
             };
-            let Some(parent) = self.inner_shared_with(target, 1, above)? else {
-                out.push(self.root());
+            let Some(parent) = self.inner_shared_with(target, level + 1, above)? else {
+                if level == 0 {
+                    out.push(self.root());
+                }
                 return Ok(None);
             };
             let page = parent.page();
             let damaged = |error| TreeError::damaged(page, error);
-            let node = self.node(page, &parent, Some(1))?;
+            let node = self.node(page, &parent, Some(level + 1))?;
             let children = ahead(&node, target, to, direction, left).map_err(damaged)?;
             out.extend(list(&node, page, &children)?);
             left -= children.len();

@@ -16,21 +16,23 @@ use firndb_buffer::{PageUse, SharedGuard};
 #[derive(Debug, Default)]
 pub struct Missing {
     pages: Vec<PageId>,
-    /// Whether there are inner nodes among them.
-    inner: bool,
+    /// The inner nodes among them.
+    inner: Vec<PageId>,
 }
 
 impl Missing {
     pub fn clear(&mut self) {
         self.pages.clear();
-        self.inner = false;
+        self.inner.clear();
     }
 
     fn add(&mut self, page: PageId, level: u8) {
         if self.pages.last() != Some(&page) {
             self.pages.push(page);
+            if level > 0 {
+                self.inner.push(page);
+            }
         }
-        self.inner |= level > 0;
     }
 }
 
@@ -101,7 +103,9 @@ impl Tree {
         // Another round for each level, and no more: in a small pool nodes may be gone again.
         for _ in 0..=MAX_LEVEL {
             let came = self.pool().bring_in(&missing.pages, leaf_use);
-            if came == 0 || !missing.inner {
+            // Another thread may be reading some of them.
+            let wait_for = |page: &PageId| self.pool().shared(*page).is_ok();
+            if came.is_none() || missing.inner.is_empty() || !missing.inner.iter().all(wait_for) {
                 break;
             }
             missing.clear();

@@ -120,12 +120,37 @@ impl Tree {
         from: &Position,
         direction: Direction,
         leaf_use: PageUse,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
+        visit: impl FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<Option<Position>, TreeError> {
-        let (leaf, parts) = match self.same_leaf(from, direction) {
+        let leaf = match self.same_leaf(from, direction) {
             Some(found) => found,
             None => self.leaf_shared_for(from.target(direction), leaf_use)?,
         };
+        self.visit_latched(leaf, from, direction, visit)
+    }
+
+    /// As [`Tree::visit_leaf`], if no node but the root has to be read for it; else `None` as well,
+    /// and nothing is visited. For looking ahead.
+    pub fn peek_leaf(
+        &self,
+        from: &Position,
+        direction: Direction,
+        visit: impl FnMut(&[u8], &[u8]) -> Visit,
+    ) -> Result<Option<Position>, TreeError> {
+        match self.leaf_in_memory(from.target(direction), PageUse::Working)? {
+            Ok(leaf) => self.visit_latched(leaf, from, direction, visit),
+            Err(_) => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn visit_latched(
+        &self,
+        (leaf, parts): (SharedGuard<'_>, NodeParts),
+        from: &Position,
+        direction: Direction,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
+    ) -> Result<Option<Position>, TreeError> {
         let damaged = |error| TreeError::damaged(leaf.page(), error);
         let node = Node::at(&leaf, parts);
         let (mut low, mut high) = from.ahead(&node, direction).map_err(damaged)?;

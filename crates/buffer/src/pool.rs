@@ -200,6 +200,11 @@ impl BufferPool {
         Ok(())
     }
 
+    /// Pages read from the tier so far.
+    pub fn misses(&self) -> u64 {
+        self.counters.misses.get()
+    }
+
     /// How many of the misses since opening more memory would have avoided.
     pub fn miss_curve(&self) -> MissCurve {
         self.followed_pages.curve()

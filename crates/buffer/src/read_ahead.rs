@@ -3,7 +3,7 @@
 //! [`BufferPool::bring_in`] reads a batch in the calling thread. [`BufferPool::read_ahead`] queues
 //! page numbers for the reader threads; each of them takes a window of the queue, claims frames and
 //! reads the window as one batch. There are several readers, so that the device has the pages of
-//! one while another hands its own out.
+//! some while others hand theirs out, or wait for the slowest page of a window.
 //!
 //! Invariants:
 //! * All of this is a hint. What is queued may be dropped, by a full queue, for want of a frame, or
@@ -21,23 +21,81 @@ use crate::frame::state::can_be_held;
 use crate::page_use::{PageUse, Uses};
 use crate::pool::BufferPool;
 use crate::replacement::Incoming;
+use firndb_base::sync::thread;
 use firndb_base::{PageId, Progress};
+use firndb_tier::Whereabouts;
 use std::time::Duration;
 
 /// Most pages of one batch that is brought in.
 const BATCH_PAGES_MAX: usize = 256;
 
 impl BufferPool {
-    /// Brings in those of `pages` that are not in DRAM, as one read of the tier, without latching
-    /// them for the caller; returns how many were brought in. A hint: stops early if frames are
-    /// short, and leaves errors to the fix that meets them. The caller may hold latches as for
-    /// [`BufferPool::shared`].
-    pub fn bring_in(&self, pages: &[PageId], page_use: PageUse) -> usize {
-        if self.read_ahead.is_off() || pages.iter().all(|page| self.seems_resident(*page)) {
-            return 0;
+    /// Brings in those of `pages` that are not in DRAM, without latching them for the caller, and
+    /// returns how many it has brought in itself: the others are there, are being read, or could
+    /// not be read. A hint: stops early if frames are short, `None` if it had none at all or hints
+    /// are dropped, and leaves errors to the fix that meets them. The caller may hold latches as
+    /// for [`BufferPool::shared`].
+    ///
+    /// Pages that first wait for something else than most of them do, as for the map page that says
+    /// where they are, are left to the readers meanwhile.
+    pub fn bring_in(&self, pages: &[PageId], page_use: PageUse) -> Option<usize> {
+        if self.read_ahead.is_off() {
+            return None;
         }
+        let absent: Vec<PageId> = pages.iter().copied().filter(|page| !self.seems_resident(*page)).collect();
+        if absent.is_empty() {
+            return Some(0);
+        }
+        let (now, beside) = self.divide(absent, page_use);
         let portion = self.read_ahead.for_callers.take(pages.len().min(BATCH_PAGES_MAX));
-        self.bring(pages.iter().map(|page| (*page, page_use)), portion.frames).came
+        let mut came = 0;
+        for part in [&now, &beside] {
+            // What no reader has taken by then is read here.
+            let brought = self.bring(part.iter().copied(), portion.frames - came.min(portion.frames));
+            came += brought.came;
+            if brought.passed < part.len() {
+                return (came > 0).then_some(came);
+            }
+        }
+        Some(came)
+    }
+
+    /// Divides pages that are not in DRAM into those that the calling thread reads, and those that
+    /// it has put in front of the readers' queue.
+    fn divide(&self, absent: Vec<PageId>, page_use: PageUse) -> (Vec<Hint>, Vec<Hint>) {
+        let hints = absent.iter().map(|page| (*page, page_use));
+        if absent.len() == 1 || !self.read_ahead.is_open() {
+            return (hints.collect(), Vec::new());
+        }
+        let mut found = Vec::with_capacity(absent.len());
+        self.tier.whereabouts(&absent, &mut found);
+        let kind = |found: &Whereabouts| match found {
+            Whereabouts::Cache => 0,
+            Whereabouts::Store { .. } | Whereabouts::Unwritten => 1,
+            Whereabouts::Unknown => 2,
+        };
+        let mut counts = [0; 3];
+        found.iter().for_each(|found| counts[kind(found)] += 1);
+        let most = (0..3).max_by_key(|kind| counts[*kind]).expect("there are three kinds");
+        let (now, beside): (Vec<_>, Vec<_>) = hints.zip(&found).partition(|(_, found)| kind(found) == most);
+        let [now, beside] =
+            [now, beside].map(|part| part.into_iter().map(|(hint, _)| hint).collect::<Vec<_>>());
+        if !beside.is_empty() {
+            self.read_ahead.push_front(&beside);
+            // They have two reads to wait for: the first is to begin before those of this thread.
+            thread::yield_now();
+        }
+        (now, beside)
+    }
+
+    /// As [`BufferPool::read_ahead`], in front of all that is queued: for nodes that must be read
+    /// before it is known what to read next. What does not fit is dropped at the queue's end.
+    pub fn read_ahead_first(&self, pages: &[PageId]) {
+        let absent = pages.iter().filter(|page| can_be_held(**page) && !self.seems_resident(**page));
+        let hints: Vec<Hint> = absent.map(|page| (*page, PageUse::Working)).collect();
+        if !hints.is_empty() {
+            self.read_ahead.push_front(&hints);
+        }
     }
 
     /// Queues those of `pages` that are not in DRAM for the reader threads, in this order, and
@@ -58,11 +116,23 @@ impl BufferPool {
         self.frames.count() as usize / 8
     }
 
-    /// Pages that one scan should have queued or unused at most: enough that the readers never run
-    /// dry, and at most half of the frames that scans fill, so that the other half are of pages
-    /// which have been used and can be replaced.
+    /// Pages that one scan should have queued or unused at most: windows for all readers and half
+    /// as many again, so that they never run dry; and at most three quarters of the frames that
+    /// scans fill, so that the others are of pages which have been used and can be replaced.
     pub fn read_ahead_pages(&self) -> usize {
-        (2 * self.read_ahead.window()).min(self.scan_frames.most() / 2).max(1)
+        let windows = self.read_ahead.readers * self.read_ahead.window();
+        (windows + windows / 2).min(self.scan_frames.most() * 3 / 4).max(1)
+    }
+
+    /// Pages that a reader takes at a time: a scan queues as many, so that neighbours become one
+    /// request.
+    pub fn read_window(&self) -> usize {
+        self.read_ahead.window()
+    }
+
+    /// Threads that should call [`BufferPool::read_ahead_step`].
+    pub fn readers(&self) -> usize {
+        self.read_ahead.readers
     }
 
     /// The same pool over devices that have `reads` page reads in flight at their best.
@@ -101,7 +171,7 @@ impl BufferPool {
         let brought = self.bring(window.iter().copied(), portion.frames);
         if (1..window.len()).contains(&brought.passed) {
             // Frames were short: the next step may wait for one.
-            self.read_ahead.put_back(&window[brought.passed..]);
+            self.read_ahead.push_front(&window[brought.passed..]);
         }
         Progress::Worked
     }
@@ -180,6 +250,9 @@ impl Drop for KeptOut<'_> {
         self.pool.read_ahead.end_keeping_out(self.page);
     }
 }
+
+/// A page to bring in, and what for.
+type Hint = (PageId, PageUse);
 
 /// What became of the pages that were to be brought in.
 struct Brought {

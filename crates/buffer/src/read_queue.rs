@@ -14,12 +14,15 @@ use firndb_base::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Pages of a window, if the device is not known to want more: with those of the other reader, what
-/// keeps a drive busy. Not fewer for a device that does less at once: adjacent pages are one
-/// request.
-const WINDOW_PAGES: usize = 32;
-/// Most pages of a window: what a batch can have in flight on a file.
-const WINDOW_PAGES_MAX: usize = 64;
+/// Most pages of a window: what a batch can have in flight on a file, and 256 KiB of adjacent pages
+/// of 4 KiB. Not fewer for a device that does less at once: adjacent pages are one request.
+const WINDOW_PAGES: usize = 64;
+/// Most reader threads, and what a device gets that is not known.
+const READERS_MAX: usize = 4;
+/// Fewest: the device has the pages of one while the other hands its own out.
+const READERS_MIN: usize = 2;
+/// Page reads that a device has in flight at its best, for each reader.
+const READS_A_READER: usize = 8;
 
 /// How many frames may be filled at once for one purpose.
 pub(crate) struct Share {
@@ -56,8 +59,8 @@ impl Drop for Portion<'_> {
 pub(crate) struct ReadAhead {
     /// Every hint is dropped, for as long as the pool lives.
     off: bool,
-    /// Most pages of a window.
-    window_pages: usize,
+    /// Reader threads.
+    pub(crate) readers: usize,
     /// Whether readers run; without them nothing is queued.
     open: AtomicBool,
     queue: Mutex<VecDeque<(PageId, PageUse)>>,
@@ -73,7 +76,7 @@ impl ReadAhead {
     pub(crate) fn new(frames: u32) -> ReadAhead {
         ReadAhead {
             off: false,
-            window_pages: WINDOW_PAGES,
+            readers: READERS_MAX,
             open: AtomicBool::new(false),
             queue: ranks::AHEAD.mutex(VecDeque::new()),
             called: Condvar::new(),
@@ -97,16 +100,17 @@ impl ReadAhead {
         self.kept_out.lock().contains(&page)
     }
 
-    /// Two windows are no more than the readers' share.
+    /// All windows together are no more than the readers' share.
     pub(crate) fn window(&self) -> usize {
-        (self.for_readers.most / 2).clamp(1, self.window_pages)
+        (self.for_readers.most / self.readers).clamp(1, WINDOW_PAGES)
     }
 
-    /// The device has `reads` page reads in flight at its best: each reader's window has as many,
-    /// so that the device stays busy while a reader takes its pages over. Before readers run.
+    /// The device has `reads` page reads in flight at its best: the more, the more readers, so that
+    /// it stays busy while some of them take their pages over or wait for a slow one. Before they
+    /// run.
     pub(crate) fn set_depth(&mut self, reads: usize) {
         assert!(!self.is_open(), "windows keep their size while readers run");
-        self.window_pages = reads.clamp(WINDOW_PAGES, WINDOW_PAGES_MAX);
+        self.readers = reads.div_ceil(READS_A_READER).clamp(READERS_MIN, READERS_MAX);
     }
 
     pub(crate) fn take_window(&self) -> Vec<(PageId, PageUse)> {
@@ -115,14 +119,15 @@ impl ReadAhead {
         queue.drain(..pages).collect()
     }
 
-    /// Puts pages back that the next window begins with.
-    pub(crate) fn put_back(&self, pages: &[(PageId, PageUse)]) {
+    /// Puts pages in front that the next window begins with; what does not fit is dropped.
+    pub(crate) fn push_front(&self, pages: &[(PageId, PageUse)]) {
         let mut queue = self.queue.lock();
         if self.is_open() {
             for page in pages.iter().rev() {
                 queue.push_front(*page);
             }
             queue.truncate(self.for_readers.most);
+            self.called.notify_one();
         }
     }
 
@@ -185,18 +190,20 @@ mod tests {
 
     #[test]
     fn windows_are_as_deep_as_the_device_and_the_pool_allow() {
-        for (frames, reads, window) in [
-            (4096, None, 32),
-            (4096, Some(1), 32),
-            (4096, Some(48), 48),
-            (4096, Some(500), 64),
-            (256, Some(64), 16),
+        for (frames, reads, wanted) in [
+            (4096, None, (4, 64)),
+            (4096, Some(1), (2, 64)),
+            (4096, Some(20), (3, 64)),
+            (4096, Some(29), (4, 64)),
+            (4096, Some(500), (4, 64)),
+            (256, Some(64), (4, 8)),
+            (16, Some(64), (4, 1)),
         ] {
             let mut ahead = ReadAhead::new(frames);
             if let Some(reads) = reads {
                 ahead.set_depth(reads);
             }
-            assert_eq!(ahead.window(), window, "{frames} frames, {reads:?} reads");
+            assert_eq!((ahead.readers, ahead.window()), wanted, "{frames} frames, {reads:?} reads");
         }
     }
 }

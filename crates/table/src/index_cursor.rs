@@ -11,6 +11,7 @@ use crate::index::Entry;
 use crate::index_handle::Index;
 use crate::range::KeyRange;
 use crate::rows::Rows;
+use crate::rows_ahead::RowsAhead;
 use crate::state::{LiveIndex, State};
 use crate::walk::Walk;
 use firndb_base::sync::Arc;
@@ -86,10 +87,13 @@ impl IndexCursor {
         let (spec, kind) = (&index.definition.spec, state.kind());
         loop {
             let is_new = !walk.has_next();
+            walk.is_for_rows(true);
             if !statement.advance(txn, walk, &index.tree, None)? {
                 return Ok(None);
             }
             if is_new {
+                rows.ahead
+                    .ask(walk, &index.tree, &state.tree, |key, value| spec.primary_key(kind, key, value));
                 let (batch, _) = walk.batch();
                 // An entry that is damaged is met when its row is to be returned.
                 let keys: Result<Vec<&[u8]>, _> =
@@ -125,6 +129,7 @@ impl IndexCursor {
         self.statement.belongs_to(txn)?;
         if !self.walk.has_next() {
             self.rows.forget();
+            self.walk.is_for_rows(false);
         }
         if !self.statement.advance(txn, &mut self.walk, &index.tree, None)? {
             return Ok(None);
@@ -230,6 +235,7 @@ impl UnorderedIndexCursor {
         let UnorderedIndexCursor { cursor, entries, order, returned, most } = self;
         let IndexCursor { index, walk, rows, statement } = cursor;
         let live = index.live(state)?;
+        walk.is_for_rows(true);
         // What was read before an error stays for the next call.
         if *returned > 0 {
             entries.clear();
@@ -275,6 +281,7 @@ struct RowReader {
     row: Vec<u8>,
     /// That of the row.
     entry: Entry,
+    ahead: RowsAhead,
 }
 
 impl RowReader {
@@ -292,8 +299,11 @@ impl RowReader {
         keys: &[&[u8]],
     ) {
         self.writes = None;
-        if self.for_update || txn.isolation() == Isolation::Serializable || keys.len() < 2 {
+        if keys.len() < 2 {
             return;
+        }
+        if self.for_update || txn.isolation() == Isolation::Serializable {
+            return self.ahead.bring_in(&state.tree, keys);
         }
         let outcome = self.together.fill(keys.len(), |rows| {
             txn.in_statement(view, |txn| txn.get_many(&state.tree, keys, |number, row| rows.set(number, row)))
@@ -310,7 +320,7 @@ impl RowReader {
         walk: &Walk,
         of: EntryRef<'_>,
     ) -> Result<bool, TableError> {
-        let RowReader { for_update, together, writes, row, entry } = self;
+        let RowReader { for_update, together, writes, row, entry, .. } = self;
         let (key, primary_key) = (of.key, of.primary_key);
         let found = if *for_update {
             state.get_for_update(txn, primary_key, row)?

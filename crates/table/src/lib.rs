@@ -42,6 +42,7 @@ mod read_ahead;
 mod reap;
 mod row;
 mod rows;
+mod rows_ahead;
 mod schema;
 mod show;
 mod state;

@@ -1,14 +1,15 @@
 //! What a scan has read before it comes there.
 //!
 //! Nothing for a short range: the first leaves are read one by one. From the third on, a window of
-//! leaves is queued for the buffer's readers, refilled when half of it has been visited. It grows
-//! with the scan: to a sixteenth of the leaves visited, so that a scan that is given up has wasted
-//! few reads; faster, doubling from [`FIRST`], where the range has an end, which the window never
-//! goes past. After as many leaves as a scan may keep in DRAM, what it reads is the scan's alone
-//! ([`PageUse::Once`]).
+//! leaves is queued for the buffer's readers, refilled when half of it has been visited, or what a
+//! reader takes at a time. It grows with the scan: to a sixteenth of the leaves visited, so that a
+//! scan that is given up has wasted few reads; faster, doubling from [`FIRST`], where the range has
+//! an end, which the window never goes past, or is the whole tree. After as many leaves as a scan
+//! may keep in DRAM, what it reads is the scan's alone ([`PageUse::Once`]).
 //!
 //! All of it is a hint. A scan does not depend on it, nor do errors come from it.
 
+use crate::range::KeyRange;
 use firndb_base::PageId;
 use firndb_btree::{Direction, Position, Tree};
 use firndb_buffer::PageUse;
@@ -18,12 +19,24 @@ use firndb_tier::Whereabouts;
 const ALONE: usize = 2;
 /// Leaves of the first window of a range with an end.
 const FIRST: usize = 4;
+/// Most leaves of an index ahead of a cursor that reads the rows.
+const LEAVES_BESIDE_ROWS: usize = 6;
 /// A window of a range without an end is this part of the leaves visited.
 const SHARE: usize = 16;
+
+/// Leaves of a window from which the nodes above the leaves behind it are read ahead, too: that
+/// many at a time.
+const PARENTS_FROM: usize = 32;
+const PARENTS: usize = 4;
 
 /// How far a scan is read ahead.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
+    /// The scan goes from one end of the tree to the other.
+    is_whole: bool,
+    /// Each leaf of the scan, an index, has many other pages read for its rows: few leaves are
+    /// worth having ahead, since they would be gone again.
+    pub(crate) is_beside_rows: bool,
     /// Leaves that the scan has come past.
     pub(crate) visited: usize,
     /// Leaves of the last window.
@@ -33,11 +46,17 @@ pub(crate) struct ReadAhead {
     /// Where the leaves behind these begin; `None` if the scan ends with them.
     next: Option<Position>,
     pages: Vec<PageId>,
+    parents: Vec<PageId>,
     resident: Vec<bool>,
     places: Vec<Whereabouts>,
 }
 
 impl ReadAhead {
+    pub(crate) fn of(range: &KeyRange, is_beside_rows: bool) -> ReadAhead {
+        let is_whole = range.low().is_none() && range.high().is_none();
+        ReadAhead { is_whole, is_beside_rows, ..ReadAhead::default() }
+    }
+
     /// What the scan uses its next leaf for.
     pub(crate) fn page_use(&self, tree: &Tree) -> PageUse {
         if self.visited < tree.pool().working_set_of_a_scan().max(ALONE) {
@@ -52,12 +71,14 @@ impl ReadAhead {
         self.visited += 1;
         let overtaken = self.ahead == 0;
         self.ahead = self.ahead.saturating_sub(1);
-        if self.visited < ALONE || self.ahead > self.window / 2 {
+        let refill = (self.window / 2).min(tree.pool().read_window());
+        if self.visited < ALONE || self.ahead + refill > self.window {
             return;
         }
-        let most = tree.pool().read_ahead_pages();
+        let most = if self.is_beside_rows { LEAVES_BESIDE_ROWS } else { usize::MAX };
+        let most = tree.pool().read_ahead_pages().min(most);
         let share = self.visited / SHARE;
-        let doubled = if to.is_some() { (2 * self.window).max(FIRST) } else { 0 };
+        let doubled = if self.is_whole || to.is_some() { (2 * self.window).max(FIRST) } else { 0 };
         self.window = share.max(doubled).min(most);
         let wanted = self.window.saturating_sub(self.ahead);
         let begin = if overtaken { Some(from) } else { self.next.as_ref() };
@@ -74,8 +95,19 @@ impl ReadAhead {
         if self.resident.iter().all(|is_resident| *is_resident) {
             return;
         }
+        self.read_parents(tree, to, direction);
         self.sort_by_place(tree);
         tree.pool().read_ahead(&self.pages, self.page_use(tree));
+    }
+
+    /// Has the nodes read that will be asked for the leaves behind these, if the scan is long.
+    fn read_parents(&mut self, tree: &Tree, to: Option<&[u8]>, direction: Direction) {
+        let Some(next) = self.next.as_ref().filter(|_| self.window >= PARENTS_FROM) else { return };
+        self.parents.clear();
+        // An error is met where the nodes are needed.
+        if tree.next_parents(next, to, direction, PARENTS, &mut self.parents).is_ok() {
+            tree.pool().read_ahead_first(&self.parents);
+        }
     }
 
     /// Puts the pages in the order of their places, so that neighbours are read as one.

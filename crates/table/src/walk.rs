@@ -3,8 +3,8 @@
 use crate::error::TableError;
 use crate::range::KeyRange;
 use crate::read_ahead::ReadAhead;
-use firndb_btree::{Direction, Position, Tree};
-use firndb_txn::{Course, RowBatch, Transaction};
+use firndb_btree::{Direction, Position, Tree, Visit};
+use firndb_txn::{Course, RowBatch, RowHeader, Transaction};
 use std::cmp::Ordering;
 
 /// Rows of the second batch. The first has one row, so that the first row of a range costs the copy
@@ -24,6 +24,13 @@ const UNREAD: usize = usize::MAX;
 /// reference to.
 pub(crate) type Keep<'k> = &'k dyn Fn(&[u8], &[u8], bool) -> bool;
 
+/// A batch behind the one that a walk has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextBatch {
+    First,
+    Second,
+}
+
 /// Walks a range of one tree.
 pub(crate) struct Walk {
     range: KeyRange,
@@ -38,6 +45,8 @@ pub(crate) struct Walk {
     /// They are entries of an index.
     is_index: bool,
     ahead: ReadAhead,
+    /// Rows of the batches before this one.
+    passed: usize,
     /// Key of the last row returned before this batch; meaningless if there was none.
     last: Vec<u8>,
     has_last: bool,
@@ -45,7 +54,7 @@ pub(crate) struct Walk {
 
 impl Walk {
     pub(crate) fn new(range: KeyRange, direction: Direction) -> Walk {
-        let from = start(&range, direction);
+        let (from, ahead) = (start(&range, direction), ReadAhead::of(&range, false));
         Walk {
             range,
             direction,
@@ -54,7 +63,8 @@ impl Walk {
             returned: 0,
             most: 1,
             is_index: false,
-            ahead: ReadAhead::default(),
+            ahead,
+            passed: 0,
             last: Vec::new(),
             has_last: false,
         }
@@ -64,6 +74,11 @@ impl Walk {
     /// hundreds of reads for a query that stops soon, so batches go on growing step by step.
     pub(crate) fn of_index(range: KeyRange, direction: Direction) -> Walk {
         Walk { is_index: true, ..Walk::new(range, direction) }
+    }
+
+    /// Whether the rows of an index's entries are read as well.
+    pub(crate) fn is_for_rows(&mut self, is_for_rows: bool) {
+        self.ahead.is_beside_rows = is_for_rows;
     }
 
     /// Whether [`Walk::advance`] has a row without reading.
@@ -102,6 +117,7 @@ impl Walk {
             }
             let page_use = self.ahead.page_use(tree);
             let course = Course { direction: self.direction, to, most: self.most, page_use };
+            self.passed += self.batch.len();
             // A failed read leaves the position as it was, so that the call can be made again.
             self.returned = UNREAD;
             self.from = match keep {
@@ -157,6 +173,32 @@ impl Walk {
         self.returned -= 1;
     }
 
+    /// Shows the entries of the next batch, and then those of the batch behind it, as they lie in
+    /// their leaves, if these are in memory: of each at most as many as the walk has read. Hints:
+    /// their rows need not be visible.
+    pub(crate) fn peek(&self, tree: &Tree, mut show: impl FnMut(NextBatch, &[u8], &[u8])) {
+        let mut from = self.from.clone();
+        let most = self.most.min(self.passed + self.batch.len());
+        for batch in [NextBatch::First, NextBatch::Second] {
+            let Some(begin) = from else { return };
+            let mut shown = 0;
+            let next = tree.peek_leaf(&begin, self.direction, |key, value| {
+                if shown == most || !self.covers(key) {
+                    return Visit::Stop;
+                }
+                if let Ok((header, payload)) = RowHeader::split(value)
+                    && !header.ghost
+                {
+                    show(batch, key, payload);
+                    shown += 1;
+                }
+                Visit::Continue
+            });
+            // An error is met when the walk comes there.
+            from = next.ok().flatten();
+        }
+    }
+
     /// Forgets the rows read ahead: continues right behind the last row that was returned.
     pub(crate) fn refresh(&mut self) {
         self.remember();
@@ -170,7 +212,7 @@ impl Walk {
         // A scan that is refreshed after each row would read each of them a leaf's rows at a time,
         // and its leaf as often as it comes past one.
         self.most = 1;
-        self.ahead = ReadAhead::default();
+        self.ahead = ReadAhead::of(&self.range, self.ahead.is_beside_rows);
     }
 
     /// Copies the key of the last row returned, before its batch is replaced.

@@ -3,7 +3,7 @@
 use crate::common::*;
 use firndb_base::PageId;
 use firndb_base::rng::Rng;
-use firndb_btree::{Direction, Position, Tree};
+use firndb_btree::{Direction, Position, Tree, Visit};
 
 /// A leaf: its page, and the keys that it may hold.
 struct Leaf {
@@ -21,18 +21,25 @@ impl Leaf {
 /// All leaves, in key order, and how many other pages the tree has.
 fn leaves_of(tree: &Tree) -> (Vec<Leaf>, u64) {
     let report = tree.check().unwrap().into_result().unwrap();
+    let inner = report.inner_pages;
+    (nodes_of(tree, 0), inner)
+}
+
+/// All nodes of a level, in key order.
+fn nodes_of(tree: &Tree, level: u8) -> Vec<Leaf> {
+    let report = tree.check().unwrap().into_result().unwrap();
     let mut leaves = Vec::new();
     for page in report.pages {
         let bytes = tree.pool().shared(page).unwrap();
         let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        if bytes[1] == 0 {
+        if bytes[1] == level {
             let (low, high) = (32..32 + half(8), 32 + half(8)..32 + half(8) + half(10));
             let high = (bytes[2] & 1 == 0).then(|| bytes[high].to_vec());
             leaves.push(Leaf { page, low: bytes[low].to_vec(), high });
         }
     }
     leaves.sort_unstable_by(|one, other| one.low.cmp(&other.low));
-    (leaves, report.inner_pages)
+    leaves
 }
 
 fn tree_with(keys: u64, frames: usize, seed: u64) -> Tree {
@@ -95,7 +102,7 @@ fn of_a_scan() {
                 _ => Some(random_key(&mut rng, 512, 4 * keys + 1)),
             };
             for direction in [Direction::Forward, Direction::Backward] {
-                let expected = expected(&leaves, &from, to.as_deref(), direction);
+                let expected = expected_of(&leaves, &from, to.as_deref(), direction);
                 let (mut found, mut next) = (Vec::new(), Some(from.clone()));
                 while let Some(position) = next {
                     let (before, max) = (found.len(), 1 + rng.below(40) as usize);
@@ -112,7 +119,7 @@ fn of_a_scan() {
 }
 
 /// The pages that a scan visits, by the leaves' own fences.
-fn expected(leaves: &[Leaf], from: &Position, to: Option<&[u8]>, direction: Direction) -> Vec<PageId> {
+fn expected_of(leaves: &[Leaf], from: &Position, to: Option<&[u8]>, direction: Direction) -> Vec<PageId> {
     let forward = direction == Direction::Forward;
     let begins = |leaf: &Leaf| match from {
         Position::Start => true,
@@ -139,6 +146,53 @@ fn expected(leaves: &[Leaf], from: &Position, to: Option<&[u8]>, direction: Dire
     }
     let pages = leaves.iter().filter(|leaf| begins(leaf) && ends(leaf)).map(|leaf| leaf.page);
     if forward { pages.collect() } else { pages.rev().collect() }
+}
+
+/// The nodes above the leaves, and the entries of a leaf only if nothing has to be read for them.
+#[test]
+fn what_comes_next_is_known_before_it_is_read() {
+    let mut rng = Rng::new(3);
+    for (seed, keys) in [0, 30, 3000].into_iter().enumerate() {
+        let tree = tree_with(keys, 60, seed as u64);
+        let parents = nodes_of(&tree, 1);
+        for _ in 0..50 {
+            let keys = random_keys(&mut rng, 4 * keys + 1);
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let parent_of =
+                |key: &&[u8]| parents.iter().find(|node| node.may_hold(key)).map(|node| node.page);
+            // A root has no parent: it is read in any case.
+            let mut expected: Vec<PageId> = keys.iter().filter_map(parent_of).collect();
+            expected.dedup();
+            expected.retain(|page| *page != tree.root());
+            let mut found = Vec::new();
+            tree.parents(&keys, &mut found).unwrap();
+            assert_eq!(found, expected);
+            let Some(key) = keys.first() else { continue };
+            for direction in [Direction::Forward, Direction::Backward] {
+                let (from, max) = (Position::At(key.to_vec()), 1 + rng.below(5) as usize);
+                let expected = expected_of(&parents, &from, None, direction);
+                let expected = expected.iter().filter(|page| **page != tree.root()).take(max);
+                found.clear();
+                tree.next_parents(&from, None, direction, max, &mut found).unwrap();
+                assert!(found.iter().eq(expected), "{found:?}");
+                let (mut shown, mut visited) = (Vec::new(), Vec::new());
+                let note = |to: &mut Vec<Vec<u8>>, key: &[u8]| {
+                    to.push(key.to_vec());
+                    Visit::Continue
+                };
+                let reads = tree.pool().tier().statistics().pages_read;
+                let next = tree.peek_leaf(&from, direction, |key, _| note(&mut shown, key)).unwrap();
+                let read = tree.pool().tier().statistics().pages_read - reads;
+                assert!(read <= 1, "no page but the root is read");
+                let reads = reads + read;
+                let after = tree.visit_leaf(&from, direction, |key, _| note(&mut visited, key)).unwrap();
+                match tree.pool().tier().statistics().pages_read == reads {
+                    true => assert_eq!((next, shown), (after, visited)),
+                    false => assert_eq!((next, shown), (None, Vec::new())),
+                }
+            }
+        }
+    }
 }
 
 #[test]

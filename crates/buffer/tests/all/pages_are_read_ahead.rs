@@ -34,7 +34,7 @@ fn a_pool_without_read_ahead_drops_every_hint() {
     world.pool = pool.into();
     assert!(!world.pool.begin_read_ahead(), "readers have nothing to do");
     assert_eq!(world.pool.read_ahead(&world.pages, PageUse::Once), 0);
-    assert_eq!(world.pool.bring_in(&world.pages, PageUse::Working), 0);
+    assert_eq!(world.pool.bring_in(&world.pages, PageUse::Working), None);
     assert_eq!(world.tier.reads.load(SeqCst), 0, "nothing is read for a hint");
     assert_eq!(world.counter(world.pages[3]), 0);
     assert_eq!(world.tier.reads.load(SeqCst), 1, "a page is read when it is fixed");
@@ -42,7 +42,7 @@ fn a_pool_without_read_ahead_drops_every_hint() {
 
 #[test]
 fn queued_pages_come_in_together_and_their_first_use_is_counted() {
-    let world = World::new(256, 20);
+    let world = World::new(512, 20);
     assert!(world.pool.begin_read_ahead());
     assert_eq!(world.pool.read_ahead(&world.pages[..10], PageUse::Working), 10);
     // A thread reaches one of them first.
@@ -64,6 +64,51 @@ fn queued_pages_come_in_together_and_their_first_use_is_counted() {
     }
     assert!(world.pool.shared_in_memory(world.pages[15]).is_none());
     assert_eq!(world.pool.statistics().misses, 10, "nothing is read for that");
+}
+
+/// Pages whose places are not known wait for a map page first: a reader begins with them while the
+/// calling thread reads the others, or the calling thread reads them afterwards.
+#[test]
+fn pages_that_wait_for_something_else_are_read_beside_the_others() {
+    for has_reader in [false, true] {
+        let world = World::new(512, 40);
+        // Few of those that are known, then few of those that are not.
+        for (pages, apart) in [(0..10, [2, 5]), (20..30, [24, 27])] {
+            let (pages, apart) = (&world.pages[pages], apart.map(|at| world.pages[at]));
+            let is_apart = |page: &PageId| apart.contains(page);
+            let unknown = pages.iter().filter(|page| is_apart(page) == (pages[0] == world.pages[0]));
+            *world.tier.unknown.lock().unwrap() = unknown.copied().collect();
+            world.tier.batches.lock().unwrap().clear();
+            let bring_in = || world.pool.bring_in(pages, PageUse::Working).expect("frames are free");
+            let came = match has_reader {
+                false => {
+                    assert!(world.pool.begin_read_ahead());
+                    let came = bring_in();
+                    assert_eq!(world.pool.read_ahead_step(), Progress::Worked, "they are still queued");
+                    came
+                }
+                true => {
+                    world.tier.delay_us.store(2_000, SeqCst);
+                    let mut came = 0;
+                    with_readers(&world, || came = bring_in());
+                    came
+                }
+            };
+            // Each was read once, by either thread.
+            let mut batches = world.tier.batches.lock().unwrap().clone();
+            batches.retain(|batch| !batch.is_empty());
+            let others: Vec<PageId> = pages.iter().copied().filter(|page| !is_apart(page)).collect();
+            assert!(batches.contains(&others), "{batches:?}");
+            let mut rest: Vec<PageId> =
+                batches.into_iter().filter(|batch| *batch != others).flatten().collect();
+            rest.sort_unstable();
+            assert_eq!(rest, apart);
+            assert!(if has_reader { (8..=10).contains(&came) } else { came == 10 }, "{came}");
+            let mut found = Vec::new();
+            world.pool.resident(pages, &mut found);
+            assert_eq!(found, [true; 10]);
+        }
+    }
 }
 
 #[test]
@@ -181,7 +226,8 @@ fn frames_being_filled_are_an_eighth_of_the_pool_at_most() {
     });
     let statistics = world.pool.statistics();
     assert!((1..=frames / 8).contains(&statistics.reads_at_once_max), "{statistics:?}");
-    assert!(world.pool.bring_in(&world.pages, PageUse::Working) as u64 <= frames / 8);
+    let came = world.pool.bring_in(&world.pages, PageUse::Working).expect("frames are free");
+    assert!((1..=frames as usize / 8).contains(&came), "{came}");
     assert_eq!(world.tier.reads.load(SeqCst), world.pool.statistics().misses);
 }
 
@@ -235,12 +281,12 @@ fn a_page_that_is_freed_while_absent_is_not_read_ahead_meanwhile() {
     let InMemory::Absent(absent) = world.pool.exclusive_in_memory(page) else { panic!("never read") };
     assert_eq!(absent.page(), page);
     read_all(&world);
-    assert_eq!(world.pool.bring_in(&world.pages, PageUse::Working), 0);
+    assert_eq!(world.pool.bring_in(&world.pages, PageUse::Working), Some(0));
     assert_eq!(world.pool.statistics().resident, 9);
     assert!(matches!(world.pool.exclusive_in_memory(page), InMemory::Absent(_)));
     let mut append = |record: Record<'_>| world.log.try_append(LogClass::Normal, record);
     world.tier.publish(Allocation { allocate: &[], free: &[page] }, &mut append).expect("published");
     drop(absent);
-    assert_eq!(world.pool.bring_in(&[page], PageUse::Working), 0, "it is free");
+    assert_eq!(world.pool.bring_in(&[page], PageUse::Working), Some(0), "it is free");
     assert_eq!(world.pool.statistics().resident, 9);
 }

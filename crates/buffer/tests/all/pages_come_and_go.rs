@@ -150,9 +150,13 @@ fn a_page_freed_without_being_forgotten_does_not_stop_checkpoints() {
 #[test]
 fn prefetched_pages_come_with_one_read_and_are_hits() {
     let world = World::new(128, 20);
-    assert_eq!(world.pool.bring_in(&world.pages[..5], PageUse::Working), 5);
-    assert_eq!(world.pool.bring_in(&world.pages[..10], PageUse::Working), 5);
-    assert_eq!(world.pool.bring_in(&[PageId(10_000)], PageUse::Working), 0, "an error is left to the fix");
+    assert_eq!(world.pool.bring_in(&world.pages[..5], PageUse::Working), Some(5));
+    assert_eq!(world.pool.bring_in(&world.pages[..10], PageUse::Working), Some(5));
+    assert_eq!(
+        world.pool.bring_in(&[PageId(10_000)], PageUse::Working),
+        Some(0),
+        "an error is left to the fix"
+    );
     for &page in &world.pages[..10] {
         assert_eq!(world.counter(page), 0);
     }

@@ -62,11 +62,8 @@ impl Threads {
         let others = 1..engine.pool.cleaners_max();
         bodies.extend(others.map(|_| ("firn-cleaners", Shared::clean_beside as fn(&Shared))));
         if engine.pool.begin_read_ahead() {
-            // Two, so that the device has the pages of one while the other hands its own out.
-            bodies.extend([
-                ("firn-reader-1", Shared::read_ahead as fn(&Shared)),
-                ("firn-reader-2", Shared::read_ahead),
-            ]);
+            let readers = 0..engine.pool.readers();
+            bodies.extend(readers.map(|_| ("firn-reader", Shared::read_ahead as fn(&Shared))));
         }
         if !engine.recovery.is_complete() {
             bodies.push(("firn-recovery", Shared::recover));

@@ -2,6 +2,7 @@
 //! other writers, and after the transaction's own writes between two rows.
 
 use crate::common::World;
+use firndb_base::Progress;
 use firndb_base::rng::Rng;
 use firndb_btree::Direction;
 use firndb_table::*;
@@ -190,6 +191,53 @@ fn rows_in_no_order_are_read_page_by_page() {
     };
     let (ordered, unordered) = (read(&mut txn, true), read(&mut txn, false));
     assert!(3 * unordered < 2 * ordered, "{unordered} and {ordered} pages latched");
+}
+
+/// While the rows of some entries are read, readers bring in those of the next ones: most of them,
+/// and few that the cursor does not come to.
+#[test]
+fn rows_of_the_next_entries_are_read_ahead() {
+    let world = World::with_memory(1024, 700 << 10);
+    let by_class = IndexSpec::ranges("by_class", false, vec![IndexPart::Value(0..1)]);
+    let table = world.catalog.create_table("t", TableKind::Raw, vec![by_class]).unwrap();
+    let class = |number: u32| (number.wrapping_mul(0x9e37_79b9) >> 24) as u8 % 12;
+    for first in (0..24_000_u32).step_by(500) {
+        let mut txn = world.begin();
+        for number in first..first + 500 {
+            table.put(&mut txn, &number.to_be_bytes(), &[class(number); 90]).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    // Clean pages would be evicted in place of the changed ones, as long as there are any.
+    world.pool().write_older_than(world.pool().log().end()).expect("written");
+    world.pool().begin_read_ahead();
+    for (class_read, (is_ordered, for_update)) in
+        [(true, false), (true, true), (false, false)].into_iter().enumerate()
+    {
+        let is_own = |number: &u32| class(*number) == class_read as u8;
+        let mut txn = world.begin();
+        let range = KeyRange::prefix(&[class_read as u8]);
+        let cursor = table.index("by_class").unwrap().scan(range, Direction::Forward);
+        let cursor = if for_update { cursor.for_update() } else { cursor };
+        let mut rows = if is_ordered { Rows::Ordered(cursor) } else { Rows::Unordered(cursor.unordered()) };
+        let (begun, mut by_readers, mut found) = (world.pool().statistics(), 0, Vec::new());
+        loop {
+            let before = world.pool().misses();
+            while world.pool().read_ahead_step() == Progress::Worked {}
+            by_readers += world.pool().misses() - before;
+            let Some((key, _)) = rows.next(&mut txn) else { break };
+            found.push(u32::from_be_bytes(key.try_into().unwrap()));
+        }
+        found.sort_unstable();
+        assert!(found.into_iter().eq((0..24_000).filter(is_own)));
+        let ended = world.pool().statistics();
+        let (read, at_once) =
+            (ended.misses - begun.misses, ended.reads_at_once_sum - begun.reads_at_once_sum);
+        let wasted = ended.pages_ahead_wasted - begun.pages_ahead_wasted;
+        assert!(read > 1000 && 20 * wasted <= read, "{wasted} of {read} pages wasted, class {class_read}");
+        assert!(at_once > 6 * read, "{} pages at once", at_once / read);
+        assert!(!is_ordered || 2 * by_readers > read, "{by_readers} of {read} pages by readers");
+    }
 }
 
 /// A query that stops after some rows has not read many more: batches of entries grow step by step,

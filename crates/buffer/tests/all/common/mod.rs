@@ -4,7 +4,7 @@ use firndb_base::{Lsn, PageId};
 use firndb_buffer::{BufferPool, Changed, PoolOptions};
 use firndb_log::{Kind, Log, LogClass, LogError, Record};
 use firndb_tier::testing::MemoryTier;
-use firndb_tier::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind};
+use firndb_tier::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Whereabouts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,10 @@ pub struct ProbeTier {
     pub damaged: AtomicBool,
     /// Pages whose reads fail, and how.
     pub unreadable: Mutex<BTreeMap<PageId, TierErrorKind>>,
+    /// Pages that it does not know the places of without reading them.
+    pub unknown: Mutex<BTreeSet<PageId>>,
+    /// Pages of each batch that was read.
+    pub batches: Mutex<Vec<Vec<PageId>>>,
     pub writes_fail: AtomicBool,
     /// Pages that cannot be written because of damage, of the page map say.
     pub unwritable: Mutex<BTreeSet<PageId>>,
@@ -49,6 +53,8 @@ impl ProbeTier {
             reads_fail: AtomicBool::default(),
             damaged: AtomicBool::default(),
             unreadable: Mutex::default(),
+            unknown: Mutex::default(),
+            batches: Mutex::default(),
             writes_fail: AtomicBool::default(),
             unwritable: Mutex::default(),
             delay_us: AtomicU64::default(),
@@ -96,8 +102,16 @@ impl ProbeTier {
 
 impl PageTier for ProbeTier {
     firndb_tier::forward_tier!(inner: page_size, reserve, unreserve, prepare, publish);
-    firndb_tier::forward_tier!(inner: sync, version_of, oldest_needed_lsn, statistics, whereabouts);
+    firndb_tier::forward_tier!(inner: sync, version_of, oldest_needed_lsn, statistics);
+    fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
+        self.inner.whereabouts(pages, found);
+        let unknown = self.unknown.lock().unwrap();
+        for (_, found) in pages.iter().zip(found).filter(|(page, _)| unknown.contains(page)) {
+            *found = Whereabouts::Unknown;
+        }
+    }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        self.batches.lock().unwrap().push(reads.iter().map(|read| read.page).collect());
         self.delay();
         self.reads.fetch_add(reads.len() as u64, SeqCst);
         if self.reads_fail.load(SeqCst) {
