@@ -12,12 +12,12 @@
 //! order too thus waits for this one, or this one for it, and never both.
 
 use crate::error::{TxnError, TxnErrorKind};
-use crate::locks::{HeldLocks, Mode};
+use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode};
 use crate::manager::TxnManager;
 use crate::options::Isolation;
 use crate::read::{Current, current_version};
 use crate::snapshot::Snapshot;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, too_many_locks};
 use firndb_base::{TreeId, TxnId};
 use firndb_btree::{Missing, Tree, TreeError};
 use firndb_buffer::PageUse;
@@ -46,6 +46,12 @@ impl<'k, K: AsRef<[u8]>> Sorted<'k, K> {
         // The pages of a long list are not all part of the working set.
         let page_use = if keys.len() <= piece { PageUse::Working } else { PageUse::Once };
         Ok(Sorted { keys, order, piece, page_use })
+    }
+
+    /// Whether there are more than `most` different keys.
+    fn has_more_than(&self, most: usize) -> bool {
+        let differ = |pair: &[u32]| self.key(pair[0]) != self.key(pair[1]);
+        self.keys.len() > most && self.order.windows(2).filter(|pair| differ(pair)).count() >= most
     }
 
     fn key(&self, number: u32) -> &'k [u8] {
@@ -154,6 +160,10 @@ impl Transaction {
     ) -> Result<(), TxnError> {
         self.begin_write()?;
         let sorted = Sorted::new(tree, keys)?;
+        // Sooner than when most of them are locked.
+        if sorted.has_more_than(EXCLUSIVE_MAX) {
+            return Err(too_many_locks());
+        }
         let outcome = self.show_locked(tree, &sorted, Mode::Exclusive, &mut each);
         self.end_call();
         outcome

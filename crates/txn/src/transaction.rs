@@ -331,7 +331,7 @@ impl Transaction {
     }
 }
 
-fn too_many_locks() -> TxnError {
+pub(crate) fn too_many_locks() -> TxnError {
     TxnError::new(
         TxnErrorKind::TooMany,
         format!(

@@ -6,7 +6,7 @@ use firndb_base::clock;
 use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::Arc;
 use firndb_base::sync::thread;
-use firndb_txn::{Isolation, ManagerOptions, Transaction, TxnError};
+use firndb_txn::{Isolation, ManagerOptions, Transaction, TxnError, TxnErrorKind};
 use std::time::Duration;
 
 const LEVELS: [Isolation; 3] = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
@@ -120,4 +120,24 @@ fn a_list_that_fails_has_locked_what_it_has_shown() {
         list.commit().expect("committed");
         world.manager.check();
     }
+}
+
+/// Cause: keys were locked one by one up to the limit. Effect: a list that is too long left most of
+/// its keys locked, and failed after all that work.
+#[test]
+fn a_list_of_more_keys_than_may_be_locked_locks_none() {
+    const MOST: u32 = 1 << 18;
+    let world = World::new(ManagerOptions::default());
+    let keys: Vec<[u8; 4]> = (0..=MOST).map(u32::to_be_bytes).collect();
+    let mut txn = world.begin();
+    let mut shown = 0;
+    let error = txn.get_many_for_update(&world.tree, &keys, |_, _| shown += 1).expect_err("too many");
+    assert_eq!((error.kind, shown), (TxnErrorKind::TooMany, 0));
+    let mut other = world.begin();
+    other.put(&world.tree, &keys[0], b"free").expect("it is not locked");
+    other.rollback().expect("undone");
+    // Two keys, often.
+    let keys: Vec<[u8; 4]> = (0..=MOST).map(|number| (number % 2).to_be_bytes()).collect();
+    txn.get_many_for_update(&world.tree, &keys, |_, _| shown += 1).expect("two locks");
+    assert_eq!(shown, keys.len());
 }
