@@ -383,3 +383,8 @@ fn compare(db: &Database, table: &Table, rows: &Rows) {
     }
     assert_eq!(&found, rows);
 }
+
+/// A delta page: bytes laid over it, its slots sealed again. Returns whether they can be read.
+pub fn delta(data: &[u8]) -> bool {
+    firndb_tier::testing::delta_page::read_over(data)
+}

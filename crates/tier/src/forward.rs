@@ -92,6 +92,11 @@ macro_rules! forward_tier {
             self.$field.sync()
         }
     };
+    (@ $field:tt settle) => {
+        fn settle(&self, before: $crate::forward::Lsn) -> Result<(), $crate::TierError> {
+            self.$field.settle(before)
+        }
+    };
     (@ $field:tt version_of) => {
         fn version_of(
             &self,

@@ -203,6 +203,20 @@ pub struct TierStatistics {
     pub metadata_pages_written: u64,
     /// Bytes of them.
     pub metadata_bytes_written: u64,
+    /// Pages taken as deltas.
+    pub deltas_taken: u64,
+    /// Deltas that wait in memory.
+    pub deltas_waiting: u64,
+    /// Delta pages in use.
+    pub delta_pages: u64,
+    /// Delta pages written.
+    pub delta_pages_written: u64,
+    /// Delta pages read, with a page or to clean.
+    pub delta_pages_read: u64,
+    /// Deltas moved from nearly empty delta pages.
+    pub deltas_gathered: u64,
+    /// Pages with a delta written whole, for lack of space for deltas.
+    pub deltas_merged: u64,
     /// Syncs of the device.
     pub syncs: u64,
     /// Batches of writes that another thread's sync made durable.
@@ -277,6 +291,12 @@ pub trait PageTier: Send + Sync {
 
     /// Makes all that the tier holds in volatile memory durable, its map included.
     fn sync(&self) -> Result<(), TierError>;
+
+    /// As [`PageTier::sync`], but what needs no log from before `before` may stay in volatile
+    /// memory: [`PageTier::oldest_needed_lsn`] counts it.
+    fn settle(&self, _before: Lsn) -> Result<(), TierError> {
+        self.sync()
+    }
 
     /// The newest version that the tier holds; `None` if the page is not allocated.
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError>;

@@ -78,6 +78,8 @@ pub use adopt::page_incarnations;
 pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
 #[doc(hidden)]
+pub use delta::testing::{delta_slot, delta_slots};
+#[doc(hidden)]
 pub use journal::Journal;
 pub use options::{DeltaPolicy, Layout, Placement, Policy, StoreOptions};
 pub use state::Store;
@@ -393,7 +395,10 @@ impl PageTier for Store {
         self.publish(change, append)
     }
     fn sync(&self) -> Result<(), TierError> {
-        self.settle_deltas(Lsn(u64::MAX))?;
+        self.settle(Lsn(u64::MAX))
+    }
+    fn settle(&self, before: Lsn) -> Result<(), TierError> {
+        self.settle_deltas(before)?;
         self.write_back_all()
     }
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
@@ -428,6 +433,13 @@ impl PageTier for Store {
             metadata_bytes_read: read(&self.counters.metadata_bytes_read),
             metadata_pages_written: read(&self.counters.metadata_pages_written),
             metadata_bytes_written: read(&self.counters.metadata_bytes_written),
+            deltas_taken: read(&self.counters.deltas_taken),
+            deltas_waiting: state.deltas.buffer.len() as u64,
+            delta_pages: totals.delta_pages,
+            delta_pages_written: read(&self.counters.delta_pages_written),
+            delta_pages_read: read(&self.counters.delta_pages_read),
+            deltas_gathered: read(&self.counters.deltas_gathered),
+            deltas_merged: read(&self.counters.deltas_merged),
             syncs,
             syncs_shared,
             pages_allocated: totals.pages,

@@ -144,6 +144,9 @@ impl PageTier for CacheSwitch {
     fn sync(&self) -> Result<(), TierError> {
         self.with(|tier| tier.sync())
     }
+    fn settle(&self, before: Lsn) -> Result<(), TierError> {
+        self.with(|tier| tier.settle(before))
+    }
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         self.with(|tier| tier.version_of(page))
     }

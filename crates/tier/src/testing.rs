@@ -1,5 +1,6 @@
 //! A page tier in memory, for tests of the layers above; `small_store`, for tests of caches.
 
+pub mod delta_page;
 #[cfg(any(test, feature = "testing"))]
 pub mod small_store;
 

@@ -45,7 +45,8 @@ impl Store {
     fn needed_with_one_more(&self, state: &mut State, slack_batches: u64) -> u64 {
         let slack = slack_batches * self.policy.batch_pages as u64;
         let totals = state.totals();
-        totals.pages + state.space.reserved() + 1 + slack + totals.delta_pages + state.deltas.in_flight
+        let deltas = totals.delta_pages.saturating_add(state.deltas.in_flight);
+        (totals.pages + state.space.reserved() + 1 + slack).saturating_add(deltas)
     }
     /// Places that have space.
     pub(crate) fn backed_places(&self, state: &mut State) -> u64 {

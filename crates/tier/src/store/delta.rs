@@ -38,6 +38,7 @@ pub(crate) mod page;
 pub(crate) mod policy;
 pub(crate) mod slot;
 pub(crate) mod take;
+pub(crate) mod testing;
 pub(crate) mod write_buffer;
 
 use firndb_device::AlignedBuf;

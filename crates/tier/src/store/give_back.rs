@@ -33,11 +33,11 @@ impl Store {
             let kept = self.backed_places(&mut state).saturating_sub(self.geometry.places_per_group);
             let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
             let totals = state.totals();
-            let deltas = totals.delta_pages + state.deltas.in_flight;
-            let needed = totals.pages + state.space.reserved() + slack + deltas;
+            let deltas = totals.delta_pages.saturating_add(state.deltas.in_flight);
+            let needed = (totals.pages + state.space.reserved() + slack).saturating_add(deltas);
             let full_percent = 100 - u64::from(self.policy.free_target_percent);
             // A quarter more than growth aims at, or growing and shrinking would alternate.
-            if kept * full_percent < needed * 125 {
+            if kept * full_percent < needed.saturating_mul(125) {
                 return Ok(Progress::Idle);
             }
             let last = header.groups - 1;

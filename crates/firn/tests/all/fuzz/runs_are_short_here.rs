@@ -87,6 +87,11 @@ fn pages_and_their_records() {
 }
 
 #[test]
+fn delta_pages() {
+    fuzz("delta", 60, harness::delta);
+}
+
+#[test]
 fn blocks_of_the_log() {
     fuzz("log", 300, harness::log);
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A seed's name and its bytes.
-type Seed = (String, Vec<u8>);
+pub(super) type Seed = (String, Vec<u8>);
 
 #[test]
 #[ignore = "writes fuzz/corpus: cargo test -p firndb --test all fuzz::seeds -- --ignored"]
@@ -30,6 +30,7 @@ fn are_made_anew() {
     write("superblock", harness::superblock, superblock_seeds());
     write("store", harness::store, store_seeds());
     write("operations", harness::operations, operation_seeds());
+    write("delta", harness::delta, super::delta_seeds::delta_seeds());
 }
 
 fn write(name: &str, run: fn(&[u8]) -> bool, seeds: Vec<Seed>) {

@@ -11,6 +11,8 @@ use crate::page_tier::{Lifetime, PageRead, PageWrite};
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::AlignedBuf;
 
+/// Delta pages among which a step chooses.
+const LOOKED_AT: usize = 4096;
 /// Delta pages that a step reads.
 const READ_A_STEP: usize = 8;
 /// A step frees empty delta pages once there are so many; those who need space free any.
@@ -24,40 +26,43 @@ impl Store {
         }
         let (empty, unknown, crowded) = {
             let mut state = self.state.lock();
-            let unknown = state.deltas.live.unknown(&self.geometry, Place(0));
+            let unknown = state.deltas.live.next_unknown(&self.geometry);
             let limit = self.backed_places(&mut state) * u64::from(self.policy.deltas.pages_percent) / 100;
-            let crowded = state.totals().delta_pages * 8 > limit * 7;
+            let crowded = state.totals().delta_pages.saturating_mul(8) > limit * 7;
             (state.deltas.live.empty_count(), unknown, crowded)
         };
         if empty >= EMPTY_A_STEP || (crowded && empty > 0) {
             return self.free_empty_delta_pages().map(|()| Progress::Worked);
         }
         if let Some(place) = unknown {
-            return self.count_live(place).map(|_| Progress::Worked);
+            let (_, all) = self.count_live(place)?;
+            return Ok(if all { Progress::Worked } else { Progress::Idle });
         }
         if crowded { self.gather() } else { Ok(Progress::Idle) }
     }
 
-    /// The slots of a delta page that can be read; none if the page cannot.
-    fn slots_at(&self, place: Place) -> Vec<(u8, PageId, Delta)> {
+    /// The slots of a delta page that can be read, and whether that is all of them.
+    fn slots_at(&self, place: Place) -> (Vec<(u8, PageId, Delta)>, bool) {
         let mut bytes = AlignedBuf::zeroed(self.geometry.page_size);
         count(&self.counters.delta_pages_read, 1);
         if self.device.read(self.geometry.place_offset(place), &mut bytes).is_err() {
-            return Vec::new();
+            return (Vec::new(), false);
         }
-        let slots = page::slots_of(&bytes).unwrap_or(0);
+        let Ok(slots) = page::slots_of(&bytes) else { return (Vec::new(), false) };
         let decoded = (0..slots).filter_map(|number| {
             let slot = page::slot(&bytes, number as u8).ok()?;
             let (page, delta) = Delta::decode(slot, place, self.geometry.page_size).ok()?;
             Some((number as u8, page, delta))
         });
-        decoded.collect()
+        let decoded: Vec<_> = decoded.collect();
+        let all = decoded.len() == slots;
+        (decoded, all)
     }
 
-    /// Of the slots of the delta page at `place`, those that entries name. If every one could be
-    /// asked about, and the page was sound, their number is noted.
-    fn count_live(&self, place: Place) -> Result<Vec<(PageId, Delta)>, TierError> {
-        let slots = self.slots_at(place);
+    /// Of the slots of the delta page at `place`, those that entries name. Their number is noted if
+    /// all could be read: of a damaged page, entries may name what cannot, so it is not freed.
+    fn count_live(&self, place: Place) -> Result<(Vec<(PageId, Delta)>, bool), TierError> {
+        let (slots, all) = self.slots_at(place);
         let groups = self.state.lock().space.groups();
         let exists = |page: PageId| page.0 != 0 && self.geometry.group_of_page(page) < groups;
         let slots: Vec<_> = slots.into_iter().filter(|(_, page, _)| exists(*page)).collect();
@@ -71,17 +76,19 @@ impl Store {
                 live.push((page, delta));
             }
         }
-        state.deltas.live.counted(&self.geometry, place, live.len());
-        Ok(live)
+        if all {
+            state.deltas.live.counted(&self.geometry, place, live.len());
+        }
+        Ok((live, all))
     }
 
     /// Makes delta pages free of those with the fewest slots that live: the slots go to new delta
     /// pages if they fill at most half as many, else their pages are written whole.
     fn gather(&self) -> Result<Progress, TierError> {
-        let victims = self.state.lock().deltas.live.emptiest(&self.geometry, READ_A_STEP);
+        let victims = self.state.lock().deltas.live.emptiest(&self.geometry, READ_A_STEP, LOOKED_AT);
         let mut live: Vec<(PageId, Delta)> = Vec::new();
         for place in &victims {
-            live.extend(self.count_live(*place)?);
+            live.extend(self.count_live(*place)?.0);
         }
         let mut packed: Vec<Packed> = Vec::new();
         for (page, delta) in &live {
@@ -173,7 +180,7 @@ impl Store {
             }
         }
         self.free_empty_delta_pages()?;
-        let some = self.state.lock().deltas.live.emptiest(&self.geometry, usize::MAX);
+        let some = self.state.lock().deltas.live.emptiest(&self.geometry, usize::MAX, usize::MAX);
         let mut freed = self.state.lock().totals().delta_pages < before;
         for victims in some.chunks(READ_A_STEP) {
             if freed {
@@ -181,7 +188,7 @@ impl Store {
             }
             for place in victims {
                 // Damage costs what it concerns; the other delta pages may do.
-                let Ok(live) = self.count_live(*place) else { continue };
+                let Ok((live, _)) = self.count_live(*place) else { continue };
                 let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
                 if let Err(error) = self.write_whole(&pages)
                     && !error.concerns_the_page()

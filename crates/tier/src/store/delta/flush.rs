@@ -15,6 +15,7 @@ use super::policy;
 use super::slot::Delta;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::Lifetime;
+use firndb_base::codec::Malformed;
 use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
@@ -35,7 +36,7 @@ struct Sent {
 
 /// Why a slot or page is left out of a record.
 enum Left {
-    Page(PageId),
+    Page(PageId, Malformed),
     Freed(Place),
 }
 
@@ -197,9 +198,11 @@ impl Store {
         let backed = self.backed_places(&mut state);
         let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
         let totals = state.totals();
-        let deltas = totals.delta_pages + state.deltas.in_flight + count;
-        let needed = totals.pages + state.space.reserved() + slack + deltas;
-        let fits = needed <= backed && deltas * 100 <= backed * u64::from(self.policy.deltas.pages_percent);
+        // (Damaged totals may say anything.)
+        let deltas = totals.delta_pages.saturating_add(state.deltas.in_flight + count);
+        let needed = (totals.pages + state.space.reserved() + slack).saturating_add(deltas);
+        let fits = needed <= backed
+            && deltas.saturating_mul(100) <= backed * u64::from(self.policy.deltas.pages_percent);
         if fits {
             state.deltas.in_flight += count;
         }
@@ -238,7 +241,7 @@ impl Store {
             }
             if let Err((index, error)) = apply::check(&self.geometry, &mut state.cache, &changes) {
                 match changes[index] {
-                    Change::Delta { page, .. } => left_out.push(Left::Page(page)),
+                    Change::Delta { page, .. } => left_out.push(Left::Page(page, error)),
                     Change::DeltaFreed { place } => left_out.push(Left::Freed(place)),
                     _ => {
                         drop(state);
@@ -249,7 +252,14 @@ impl Store {
                 continue;
             }
             match self.append_deltas(order, state, &changes, &ids, &sent, places) {
-                Ok(None) => return Ok(()),
+                // What was left out waits on.
+                Ok(None) => {
+                    let first = left_out.into_iter().find_map(|left| match left {
+                        Left::Page(page, error) => Some(contradiction(page, error)),
+                        Left::Freed(_) => None,
+                    });
+                    return first.map_or(Ok(()), Err);
+                }
                 Ok(Some(bytes)) => {
                     let journal = self.journal()?;
                     if let Err(error) = journal.wait_for_buffer(bytes) {
@@ -282,7 +292,7 @@ impl Store {
             let first = changes.len();
             for sent in sent.iter().filter(|sent| sent.at.0 == index) {
                 let Sent { page, delta, rent, at } = sent;
-                let is_out = left_out.iter().any(|left| matches!(left, Left::Page(out) if out == page));
+                let is_out = left_out.iter().any(|left| matches!(left, Left::Page(out, _) if out == page));
                 if is_out || !self.slot_is_wanted(state, *page, delta) {
                     continue;
                 }

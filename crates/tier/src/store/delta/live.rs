@@ -14,7 +14,7 @@ const NOT_A_DELTA_PAGE: u8 = 0;
 const UNKNOWN: u8 = u8::MAX;
 const _: () = assert!(SLOTS_MAX < UNKNOWN as usize, "a count fits beside the marks");
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Live {
     /// By group, then place: slots named, or a mark. Empty pages are in `empty` and count zero.
     counts: Vec<Option<Box<[u8]>>>,
@@ -22,6 +22,18 @@ pub(crate) struct Live {
     empty: BTreeSet<Place>,
     /// Delta pages with a count or unknown, without the empty ones.
     pages: u64,
+    /// Those that are unknown.
+    unknown: u64,
+    /// Where the next looks begin, so that one need not go through all pages.
+    unknown_from: Place,
+    emptiest_from: Place,
+}
+
+impl Default for Live {
+    fn default() -> Live {
+        let (counts, empty) = (Vec::new(), BTreeSet::new());
+        Live { counts, empty, pages: 0, unknown: 0, unknown_from: Place(0), emptiest_from: Place(0) }
+    }
 }
 
 impl Live {
@@ -52,6 +64,7 @@ impl Live {
         if *count == NOT_A_DELTA_PAGE {
             *count = UNKNOWN;
             self.pages += 1;
+            self.unknown += 1;
         }
     }
     /// Notes how many slots of an unknown page entries name.
@@ -61,6 +74,7 @@ impl Live {
             return;
         }
         *count = slots as u8;
+        self.unknown -= 1;
         if slots == 0 {
             self.pages -= 1;
             self.empty.insert(place);
@@ -98,23 +112,36 @@ impl Live {
     pub(crate) fn pages(&self) -> u64 {
         self.pages
     }
-    fn in_use(&self, geometry: &Geometry) -> impl Iterator<Item = (Place, u8)> {
+    /// Delta pages with their counts, from `from` on.
+    fn in_use(&self, geometry: &Geometry, from: Place) -> impl Iterator<Item = (Place, u8)> {
         let per_group = geometry.places_per_group;
-        let groups = (0u64..).zip(&self.counts).filter_map(|(group, counts)| Some((group, counts.as_ref()?)));
-        groups.flat_map(move |(group, counts)| {
+        let first = geometry.group_of_place(from);
+        let groups = (first..).zip(self.counts.iter().skip(first as usize));
+        let groups = groups.filter_map(|(group, counts)| Some((group, counts.as_ref()?)));
+        let all = groups.flat_map(move |(group, counts)| {
             let places = (group * per_group..).map(Place);
             places.zip(counts.iter().copied()).filter(|(_, count)| *count != NOT_A_DELTA_PAGE)
-        })
+        });
+        all.skip_while(move |(place, _)| *place < from)
     }
-    /// The first page whose slots are not counted yet, from `from` on.
-    pub(crate) fn unknown(&self, geometry: &Geometry, from: Place) -> Option<Place> {
-        self.in_use(geometry)
-            .find(|(place, count)| *place >= from && *count == UNKNOWN)
-            .map(|(place, _)| place)
+    /// A page whose slots are not counted yet: the next after the one returned before.
+    pub(crate) fn next_unknown(&mut self, geometry: &Geometry) -> Option<Place> {
+        if self.unknown == 0 {
+            return None;
+        }
+        let find = |from: Place| self.in_use(geometry, from).find(|(_, count)| *count == UNKNOWN);
+        let (place, _) = find(self.unknown_from).or_else(|| find(Place(0)))?;
+        self.unknown_from = Place(place.0 + 1);
+        Some(place)
     }
-    /// Up to `limit` pages, those with the fewest slots that live first; unknown ones last.
-    pub(crate) fn emptiest(&self, geometry: &Geometry, limit: usize) -> Vec<Place> {
-        let mut all: Vec<(u8, Place)> = self.in_use(geometry).map(|(place, count)| (count, place)).collect();
+    /// Up to `limit` pages, those with the fewest slots that live first, unknown ones last, among
+    /// the next `among` pages.
+    pub(crate) fn emptiest(&mut self, geometry: &Geometry, limit: usize, among: usize) -> Vec<Place> {
+        let from = self.emptiest_from;
+        let before = self.in_use(geometry, Place(0)).take_while(|(place, _)| *place < from);
+        let next = self.in_use(geometry, from).chain(before).take(among);
+        let mut all: Vec<(u8, Place)> = next.map(|(place, count)| (count, place)).collect();
+        self.emptiest_from = all.last().map_or(Place(0), |(_, place)| Place(place.0 + 1));
         if all.len() > limit {
             all.select_nth_unstable(limit);
             all.truncate(limit);
@@ -175,9 +202,9 @@ mod tests {
             assert_eq!(live.empty(1000), empty);
             assert_eq!(live.empty_count(), empty.len() as u64);
             assert_eq!(live.pages() + live.empty_count(), model.len() as u64);
-            let unknown =
-                model.iter().find(|(place, n)| n.is_none() && **place >= Place(50)).map(|(place, _)| *place);
-            assert_eq!(live.unknown(&geometry, Place(50)), unknown);
+            let unknown = live.next_unknown(&geometry);
+            assert_eq!(unknown.is_some(), model.values().any(Option::is_none));
+            assert!(unknown.is_none_or(|place| model[&place].is_none()));
             let mut by_count: Vec<(usize, Place)> = model
                 .iter()
                 .filter(|(_, n)| **n != Some(0))
@@ -185,7 +212,7 @@ mod tests {
                 .collect();
             by_count.sort_unstable();
             let least: Vec<Place> = by_count.iter().take(5).map(|(_, place)| *place).collect();
-            assert_eq!(live.emptiest(&geometry, 5), least);
+            assert_eq!(live.emptiest(&geometry, 5, usize::MAX), least);
             assert_eq!(
                 live.slots(&geometry, place),
                 model.get(&place).copied().flatten().filter(|n| *n > 0).map(|n| n as u8)

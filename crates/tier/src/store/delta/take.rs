@@ -49,6 +49,9 @@ impl Store {
             let _ = self.flush_if_crowded();
             let mut at_once = Vec::new();
             {
+                // Under `order`, too: between a record's append and its apply, `state` is free, and
+                // a version taken then would be removed with what the record supersedes.
+                let _order = self.order.lock();
                 let mut state = self.state.lock();
                 for index in chunk {
                     let write = &mut writes[*index];

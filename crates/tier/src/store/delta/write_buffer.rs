@@ -55,7 +55,6 @@ impl WriteBuffer {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

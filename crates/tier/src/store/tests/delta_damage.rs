@@ -9,7 +9,9 @@ use crate::store::{DeltaPolicy, Journal, Policy, Store};
 use crate::{Base, Changes};
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
-use firndb_device::{AlignedBuf, Device, Durability, MemoryDevice};
+use firndb_device::{
+    AlignedBuf, Calls, Device, DeviceErrorKind, Durability, FaultPlan, Faulty, MemoryDevice,
+};
 
 const AT_ONCE: Policy =
     Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 0, pages_percent: 50 }, ..POLICY };
@@ -256,4 +258,30 @@ fn slots_that_live_are_gathered_and_empty_delta_pages_become_free() {
     reopened.free_empty_delta_pages().unwrap();
     assert_eq!(reopened.state.lock().totals().delta_pages, 0);
     assert_eq!(reopened.check(true, &mut |_| {}).unwrap().damage, Vec::<String>::new());
+}
+
+/// A delta page that cannot be read has as many live slots as before: entries name them.
+#[test]
+fn a_delta_page_that_cannot_be_read_is_not_taken_for_empty() {
+    let rig = rig(AT_ONCE, 12);
+    let changed = rig.change(&rig.pages[..6], 40);
+    rig.store.sync().unwrap();
+    let plan = FaultPlan::new(1);
+    let device = Arc::new(Faulty::new(rig.device.clone(), &plan));
+    let records = rig.log.records();
+    let store = recover_under(AT_ONCE, device, &records, Lsn::ZERO, Lsn::FIRST, rig.log.end()).unwrap();
+    store.attach_journal(rig.log.clone());
+    while store.state.lock().space.next_to_learn().is_some() {
+        store.learn_step().unwrap();
+    }
+    plan.fail_nth(0, Calls::Reads, DeviceErrorKind::Failed);
+    store.clean_deltas().unwrap();
+    assert_eq!(plan.fired(), 1, "the delta page could not be read");
+    store.free_empty_delta_pages().unwrap();
+    assert_eq!(store.state.lock().totals().delta_pages, 1);
+    store.clean_deltas().unwrap();
+    for (page, changed) in rig.pages.iter().zip(&changed) {
+        let (found, image) = read_found(&store, *page).unwrap();
+        assert_eq!((found.version, image), *changed);
+    }
 }
