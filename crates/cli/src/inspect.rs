@@ -125,6 +125,19 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
         store.metadata_pages_written,
         size::show(store.metadata_bytes_written)
     );
+    if store.deltas_taken + store.delta_pages > 0 {
+        say!(
+            "  deltas: {} delta pages, {} deltas wait; since opening {} pages taken as deltas, {} delta pages written, \
+             {} read, {} deltas gathered, {} merged",
+            store.delta_pages,
+            store.deltas_waiting,
+            store.deltas_taken,
+            store.delta_pages_written,
+            store.delta_pages_read,
+            store.deltas_gathered,
+            store.deltas_merged
+        );
+    }
     if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
         print_cache(cache, kind, statistics.cache_device.as_ref());
     }
@@ -376,6 +389,12 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
                   "map_bytes_read": statistics.store.metadata_bytes_read,
                   "map_pages_written": statistics.store.metadata_pages_written,
                   "map_bytes_written": statistics.store.metadata_bytes_written,
+                  "deltas_taken": statistics.store.deltas_taken, "deltas_waiting": statistics.store.deltas_waiting,
+                  "delta_pages": statistics.store.delta_pages,
+                  "delta_pages_written": statistics.store.delta_pages_written,
+                  "delta_pages_read": statistics.store.delta_pages_read,
+                  "deltas_gathered": statistics.store.deltas_gathered,
+                  "deltas_merged": statistics.store.deltas_merged,
                   "syncs": statistics.store.syncs, "syncs_shared": statistics.store.syncs_shared},
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,

@@ -81,7 +81,7 @@ pub use options::cache::CacheSettings;
 pub use options::callbacks::{LogEvent, LogEventKind, RecoveryPhase, RecoveryProgress};
 pub use options::log::LogSettings;
 pub use options::profiled::{Setting, SettingOrigin};
-pub use options::tuning::Tuning;
+pub use options::tuning::{Deltas, Tuning};
 pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use table::{
     Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable, UnorderedIndexCursor,

@@ -14,6 +14,17 @@ pub enum IsolationName {
     Serializable,
 }
 
+/// Names of settings of deltas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeltasName {
+    /// Pages are written whole.
+    Off,
+    /// Small changes are written as deltas.
+    On,
+    /// By the profile of the store's device.
+    Auto,
+}
+
 /// When a client goes on after a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CommitName {
@@ -56,6 +67,12 @@ pub struct TpccArgs {
     /// DRAM for the page map, beside --buffer [a sixteenth of --buffer, out of it]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub map: Option<u64>,
+    /// Whether pages are written as deltas
+    #[arg(long, value_enum, default_value_t = DeltasName::Off)]
+    pub deltas: DeltasName,
+    /// DRAM for deltas that wait to be written [a sixteenth of --buffer], out of it
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub delta_buffer: Option<u64>,
     /// Isolation level
     #[arg(long, value_enum, default_value_t = IsolationName::Snapshot)]
     pub isolation: IsolationName,

@@ -1,12 +1,12 @@
 //! The run itself: loads, measures, checks and reports.
 
-use crate::args::{CommitName, IsolationName, ScaleName, TpccArgs};
+use crate::args::{CommitName, DeltasName, IsolationName, ScaleName, TpccArgs};
 use crate::backup;
 use crate::machine::Machine;
 use crate::report;
 use crate::tables;
 use crate::tape::Tapes;
-use firndb::{CacheKind, CachePolicy, CacheSettings, Database, Face, IoCounts, Isolation, Options};
+use firndb::{CacheKind, CachePolicy, CacheSettings, Database, Deltas, Face, IoCounts, Isolation, Options};
 use firndb_adapter::OnFirn;
 use firndb_base::clock;
 use firndb_base::sync::thread;
@@ -123,6 +123,19 @@ pub fn with_memory(options: Options, args: &TpccArgs) -> Result<Options, Failure
         usize::try_from(bytes).map_err(|_| Failure::bad_argument(format!("{name} is too large")))
     };
     let options = options.buffer_bytes(bytes("--buffer", args.buffer)?);
+    let deltas = match args.deltas {
+        DeltasName::Off => Deltas::Off,
+        DeltasName::On => Deltas::On,
+        DeltasName::Auto => Deltas::Auto,
+    };
+    let options = options.tuning(|tuning| tuning.deltas(deltas));
+    let options = match args.delta_buffer {
+        Some(size) => {
+            let size = bytes("--delta-buffer", size)?;
+            options.tuning(|tuning| tuning.delta_bytes(size))
+        }
+        None => options,
+    };
     let Some(map) = args.map else { return Ok(options) };
     let map = bytes("--map", map)?;
     Ok(options.tuning(|tuning| tuning.map_bytes(map)))
@@ -308,6 +321,7 @@ struct Counts {
     cache_misses: u64,
     /// Of the page map; the store's counts contain it.
     map: TierIo,
+    delta: TierIo,
 }
 
 impl Counts {
@@ -324,7 +338,14 @@ impl Counts {
             read_ops: store.metadata_pages_read,
             read_bytes: store.metadata_bytes_read,
         };
-        Counts { io: db.io_counts(), buffer_hits, buffer_misses, cache_hits, cache_misses, map }
+        let page_bytes = statistics.page_size as u64;
+        let delta = TierIo {
+            write_ops: store.delta_pages_written,
+            write_bytes: store.delta_pages_written * page_bytes,
+            read_ops: store.delta_pages_read,
+            read_bytes: store.delta_pages_read * page_bytes,
+        };
+        Counts { io: db.io_counts(), buffer_hits, buffer_misses, cache_hits, cache_misses, map, delta }
     }
     fn since(&self, earlier: &Counts) -> Counts {
         Counts {
@@ -333,12 +354,8 @@ impl Counts {
             buffer_misses: self.buffer_misses - earlier.buffer_misses,
             cache_hits: self.cache_hits - earlier.cache_hits,
             cache_misses: self.cache_misses - earlier.cache_misses,
-            map: TierIo {
-                write_ops: self.map.write_ops - earlier.map.write_ops,
-                write_bytes: self.map.write_bytes - earlier.map.write_bytes,
-                read_ops: self.map.read_ops - earlier.map.read_ops,
-                read_bytes: self.map.read_bytes - earlier.map.read_bytes,
-            },
+            map: between(&earlier.map, &self.map),
+            delta: between(&earlier.delta, &self.delta),
         }
     }
     /// Share of page accesses that were hits in DRAM.
@@ -350,6 +367,16 @@ impl Counts {
     fn cache_hit_rate(&self) -> Option<f64> {
         let all = self.cache_hits + self.cache_misses;
         (all > 0).then(|| self.cache_hits as f64 / all as f64)
+    }
+}
+
+/// What was counted between two moments.
+fn between(earlier: &TierIo, later: &TierIo) -> TierIo {
+    TierIo {
+        write_ops: later.write_ops - earlier.write_ops,
+        write_bytes: later.write_bytes - earlier.write_bytes,
+        read_ops: later.read_ops - earlier.read_ops,
+        read_bytes: later.read_bytes - earlier.read_bytes,
     }
 }
 
@@ -434,6 +461,7 @@ fn config(
         "warehouses": population.scale.warehouses, "full_scale": population.scale.is_full(),
         "clients": args.clients, "seconds": args.seconds, "warmup": args.warmup,
         "transactions_per_client": args.transactions, "buffer_bytes": args.buffer, "map_bytes": args.map,
+        "deltas": format!("{:?}", args.deltas).to_lowercase(), "delta_bytes": args.delta_buffer,
         "cache_bytes": args.cache, "cache_policy": args.cache.map(|_| &args.cache_policy),
         "isolation": engine.isolation(), "commit": format!("{:?}", args.commit).to_lowercase(),
         "engine": settings, "machine": machine.map(|machine| machine.config()),
@@ -461,6 +489,7 @@ fn result_of(
         result.io.insert(tier.to_owned(), counts);
     }
     result.io.insert("map".to_owned(), counts.map);
+    result.io.insert("delta".to_owned(), counts.delta);
     result.buffer.insert("budget_bytes".into(), json!(args.buffer));
     result.buffer.insert("hit_rate".into(), json!(counts.hit_rate()));
     result.cache.insert("hit_rate".into(), json!(counts.cache_hit_rate()));

@@ -34,6 +34,22 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
     StoreOptions { page_size, map_budget_bytes }
 }
 
+/// How the store writes pages.
+pub(crate) fn store_policy(options: &Options) -> Policy {
+    Policy { deltas: options.delta_policy(), ..Policy::default() }
+}
+
+/// Opens the store of an existing database.
+pub(crate) fn open_store(
+    devices: &Counted,
+    superblock: &Superblock,
+    options: &Options,
+) -> Result<Arc<Store>, Error> {
+    let (database, page_size) = (superblock.database, superblock.page_size);
+    let (options, policy) = (store_options(options, page_size), store_policy(options));
+    Ok(Arc::new(Store::open_with(devices.store(), database, options, policy)?))
+}
+
 /// The paper's log buffer (FlashLogging, 3.2): an archive that begins late still finds its log in
 /// DRAM.
 const LOG_BUFFER_MAX: usize = 16 << 20;
@@ -97,6 +113,7 @@ pub(crate) fn pool(
         Some(_) => options.buffer_bytes,
         None => options.buffer_bytes - options.buffer_bytes / MAP_SHARE,
     };
+    let budget_bytes = budget_bytes - options.delta_policy().buffer_bytes;
     let pool_options = PoolOptions { budget_bytes };
     let pool = if options.testing.skip_wal_rule {
         BufferPool::new_breaking_the_wal_rule(tier, log.clone(), pool_options)
@@ -230,7 +247,7 @@ pub(crate) fn create(
         superblock.database,
         store_options(options, options.page_size),
         options.testing.store_layout,
-        Policy::default(),
+        store_policy(options),
     )?);
     let cache = cache::make(&mut superblock, &devices, &store, options)?;
     attach(options, &store, &log);

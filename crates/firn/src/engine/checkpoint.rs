@@ -72,7 +72,7 @@ impl Engine {
         self.bound_what_the_cache_keeps()?;
         // The sync below makes durable what the metadata contains now.
         let store_version = self.store.metadata_version();
-        self.pool.tier().sync()?;
+        self.pool.tier().settle(if absorbs { began } else { write_before })?;
         let NeededLog { before, redo_start, cache, cache_keeps, rebuildable } = self.needed_log();
         // The archive, backups and a rebuild of the cache may need older log than recovery does.
         let held = self.retention.oldest().into_iter().chain(cache_keeps).min();

@@ -112,8 +112,7 @@ impl<'a> Opening<'a> {
         let devices = Arc::new(Counted::new(devices, &superblock.members));
         let found = superblock.clone();
         cache::give_up(&mut superblock, options)?;
-        let store_options = assembly::store_options(options, superblock.page_size);
-        let store = Arc::new(Store::open(devices.store(), superblock.database, store_options)?);
+        let store = assembly::open_store(&devices, &superblock, options)?;
         store.expect_metadata(superblock.store_version)?;
         let tail = ArchiveTail::find(&superblock, &options.archive)?;
         let archive_need = ArchiveNeed::at_opening(&superblock, options)?;

@@ -278,6 +278,13 @@ impl Options {
                 self.buffer_bytes
             ));
         }
+        let delta_bytes = self.tuning.delta_bytes.unwrap_or(0);
+        if delta_bytes > self.buffer_bytes / 2 {
+            return refuse(format!(
+                "tuning.delta_bytes is {delta_bytes}; it must be at most half of buffer_bytes ({})",
+                self.buffer_bytes
+            ));
+        }
         let mut paths = self.log.paths.iter().chain(&self.store_path).chain(&self.cache.path);
         if let Some(path) = paths.find(|path| path.to_str().is_none()) {
             return refuse(format!("{} is no text in UTF-8; give the file another name", path.display()));

@@ -4,6 +4,21 @@ use crate::error::Error;
 use crate::options::limits::{MAP_SHARE, refuse};
 use std::path::PathBuf;
 
+/// Whether pages that leave the buffer are written as what they differ from their images on the
+/// store's device by, many pages' changes on one page ([`Tuning::deltas`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Deltas {
+    /// Pages are written whole.
+    #[default]
+    Off,
+    /// Small changes are written as deltas: fewer bytes are written, and a page with a delta costs
+    /// a second read, beside the first.
+    On,
+    /// By the profile of the store's device: on where a page written in a run costs as much as a
+    /// random read, or more. Off without a profile.
+    Auto,
+}
+
 /// The settings that few users change ([`crate::Options::tuning`]): shares of memory, checkpoints,
 /// recovery. All hold *for one opening*.
 #[derive(Clone, Debug)]
@@ -17,6 +32,8 @@ pub struct Tuning {
     pub(crate) measure_at_creation: bool,
     pub(crate) read_ahead: bool,
     pub(crate) store_profile: Option<PathBuf>,
+    pub(crate) deltas: Deltas,
+    pub(crate) delta_bytes: Option<usize>,
 }
 
 impl Default for Tuning {
@@ -31,6 +48,8 @@ impl Default for Tuning {
             measure_at_creation: false,
             read_ahead: true,
             store_profile: None,
+            deltas: Deltas::Off,
+            delta_bytes: None,
         }
     }
 }
@@ -109,6 +128,21 @@ impl Tuning {
     #[must_use]
     pub fn store_profile(mut self, path: impl Into<PathBuf>) -> Tuning {
         self.store_profile = Some(path.into());
+        self
+    }
+
+    /// Whether pages are written as deltas. Default: off. A database with deltas is read whatever
+    /// this says.
+    #[must_use]
+    pub fn deltas(mut self, deltas: Deltas) -> Tuning {
+        self.deltas = deltas;
+        self
+    }
+    /// DRAM for deltas that wait to be written together, taken from the buffer's where deltas are
+    /// on. Default: a sixteenth of it. With 0 each batch of pages writes its own.
+    #[must_use]
+    pub fn delta_bytes(mut self, bytes: usize) -> Tuning {
+        self.delta_bytes = Some(bytes);
         self
     }
 

@@ -10,7 +10,7 @@ mod transactions;
 
 use super::bed::Bed;
 use super::session::{Session, by_group, by_unique};
-use firndb::Options;
+use firndb::{Deltas, Options};
 
 /// A script, and what it starts from.
 pub struct Script {
@@ -26,6 +26,8 @@ pub struct Script {
     pub setup: fn(&mut Session),
     /// What a flash cache adds to the options.
     pub cache: Option<fn(Options) -> Options>,
+    /// DRAM for deltas that wait, if pages are written as deltas.
+    pub delta_bytes: Option<usize>,
     /// Whether the devices are left as a crash leaves them, not as closing does.
     pub crashed: bool,
     /// What is tested. Begins with a database that has just been opened.
@@ -42,6 +44,7 @@ impl Script {
             large: false,
             setup,
             cache: None,
+            delta_bytes: None,
             crashed: false,
             run,
         }
@@ -59,6 +62,10 @@ impl Script {
     pub fn over_cache(self, cache: fn(Options) -> Options) -> Script {
         Script { cache: Some(cache), ..self }
     }
+    /// The same with deltas, of which `bytes` bytes wait.
+    pub fn with_deltas(self, bytes: usize) -> Script {
+        Script { delta_bytes: Some(bytes), ..self }
+    }
     const fn crashed(self) -> Script {
         Script { crashed: true, ..self }
     }
@@ -69,6 +76,10 @@ impl Script {
         // A waiter in a test of one thread would wait for itself.
         let options = (self.options)().lock_deadline(std::time::Duration::from_millis(50));
         let options = options.log(|log| log.devices(logs).bytes(logs as u64 * LOG_BYTES));
+        let options = match self.delta_bytes {
+            Some(bytes) => options.tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(bytes)),
+            None => options,
+        };
         match self.cache {
             Some(cache) => cache(options),
             None => options,

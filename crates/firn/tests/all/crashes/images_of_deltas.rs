@@ -1,0 +1,54 @@
+//! Whatever a power cut leaves of a database whose pages are written as deltas, at any moment and
+//! in any mixture of sectors: the database opens, holds every acknowledged commit and nothing that
+//! was not committed, and is not damaged.
+//!
+//! Deltas wait in a write buffer, or do not; a flash cache lies over them, or does not. The usual
+//! run takes a sample of moments and mixtures, `many_images` more.
+
+use crate::support::caches::roomy;
+use crate::support::images::{Case, Walk, walk_all};
+use crate::support::scripts;
+use firndb_testkit::seeds::number_from;
+
+/// Scripts in which pages leave DRAM and come again, are freed, and are needed by recovery.
+const WALKED: [&str; 11] = [
+    "updates",
+    "updates of more than fits into DRAM",
+    "deletes",
+    "secondary indexes",
+    "merges",
+    "space given back",
+    "before-images spill, rollback",
+    "tables are dropped",
+    "closing and opening",
+    "recovery of more than fits into DRAM",
+    "work while recovery goes on",
+];
+
+fn walk(walk: Walk) {
+    let kinds = [(0, false), (6 << 10, false), (6 << 10, true)];
+    let cases = kinds.into_iter().flat_map(|(bytes, cached)| {
+        WALKED.iter().map(move |name| {
+            let script = scripts::named(name).with_deltas(bytes);
+            let script = if cached { script.over_cache(roomy) } else { script };
+            let over = if cached { ", under a cache" } else { "" };
+            Case { name: format!("{bytes} bytes wait{over}: {name}"), script, reopened: |options| options }
+        })
+    });
+    walk_all(cases, walk).failures.assert_none("crash images with deltas");
+}
+
+#[test]
+fn a_sample_of_images() {
+    walk(Walk { images: 8, again_one_in: 6, go_on_one_in: 4, seed: 1 });
+}
+
+/// Minutes. `FIRN_SEED` chooses other moments and mixtures, `FIRN_IMAGES` how many of each script,
+/// `FIRN_SCRIPT` one script.
+#[test]
+#[ignore = "takes minutes"]
+fn many_images() {
+    let seed = number_from("FIRN_SEED").unwrap_or(2);
+    let images = number_from("FIRN_IMAGES").unwrap_or(300) as usize;
+    walk(Walk { images, again_one_in: 5, go_on_one_in: 6, seed });
+}
