@@ -1,5 +1,7 @@
 //! A page tier in memory, for tests of the layers above; `small_store`, for tests of caches.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod at_scale;
 pub mod delta_page;
 #[cfg(any(test, feature = "testing"))]
 pub mod small_store;
