@@ -8,7 +8,7 @@ use crate::chores::ChoresRound;
 use crate::medium::{Survival, Timing, Uniform};
 use draw::pick;
 use firndb::device::{FaultRule, When};
-use firndb::{ArchiveFull, CachePolicy, CacheSettings, CacheSpec, Isolation, Options};
+use firndb::{ArchiveFull, CachePolicy, CacheSettings, CacheSpec, Deltas, Isolation, Options};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
 use firndb_cache_comparators::Compared;
@@ -101,6 +101,8 @@ pub struct Scenario {
     pub frames: usize,
     /// Bytes for before-images.
     pub version_bytes: usize,
+    /// DRAM for deltas that wait, if pages are written as deltas.
+    pub delta_bytes: Option<usize>,
     pub log_devices: usize,
     /// Bytes of each log device.
     pub log_bytes_each: u64,
@@ -252,13 +254,16 @@ impl Scenario {
         let comparator = Comparator { hedging: self.hiding, ..Comparator::default() };
         let mut options = Options::new()
             .page_size(self.page_size)
-            .buffer_bytes(self.frames * self.page_size * 17 / 16)
+            .buffer_bytes(self.frames * self.page_size * 17 / 16 + self.delta_bytes.unwrap_or(0))
             .tuning(|tuning| tuning.version_bytes(self.version_bytes))
             .log(|log| log.devices(self.log_devices).bytes(self.log_bytes_each * self.log_devices as u64))
             .log(|log| log.copies(self.array.copies).hiding(comparator.hiding()).layout(comparator.layout()))
             // Else a device that fails is not given up: the machine of the next round has all of
             // them.
             .log(|log| log.copies_required(if self.array.lenient { 1 } else { self.log_devices }));
+        if let Some(bytes) = self.delta_bytes {
+            options = options.tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(bytes));
+        }
         // One that is attached later may be of any kind.
         let first = self.cache.map_or(Compared::Firn(CachePolicy::default()), |cache| cache.policy);
         options = options.cache(|cache| first.kinds().fold(cache, CacheSettings::kind));

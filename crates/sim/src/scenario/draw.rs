@@ -16,6 +16,13 @@ pub(super) fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
     from[rng.below(from.len() as u64) as usize]
 }
 
+/// Memory for deltas, of its own numbers, so that what else a seed stands for stays what it was.
+fn delta_bytes(seed: u64, page_size: usize) -> Option<usize> {
+    let rng = &mut Rng::new(seed ^ 0xDE17_A501);
+    let pages = pick(rng, &[0, 2, 8, 64]);
+    rng.one_in(2).then_some(pages * page_size)
+}
+
 impl Scenario {
     /// The scenario of a seed.
     #[must_use]
@@ -51,6 +58,7 @@ impl Scenario {
             page_size,
             frames: pick(rng, &[64, 80, 128, 512]),
             version_bytes: pick(rng, &[1000, 20_000, 1 << 20]),
+            delta_bytes: delta_bytes(seed, page_size),
             log_devices,
             log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),
             hiding: pick(rng, &[Off, Naive, TwoStream, Adaptive, Adaptive]),
