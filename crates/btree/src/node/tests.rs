@@ -58,6 +58,36 @@ fn assert_covers(changed: &Changed, before: &[u8], after: &[u8]) {
     }
 }
 
+/// Bytes of each range that a record's change reports.
+fn reported(page: &mut [u8], (kind, body): &(Kind, Vec<u8>)) -> Vec<usize> {
+    let change = PageChange::decode(Record { kind: *kind, body }).expect("just encoded");
+    match change.apply(page) {
+        Ok(Changed::Ranges(ranges)) => ranges.iter().map(|range| range.len()).collect(),
+        other => panic!("a change in place, and not {other:?}"),
+    }
+}
+
+#[test]
+fn changes_in_place_report_what_they_touch_and_no_more() {
+    const VALUE: [u8; 50] = [3; 50];
+    let mut page = fresh(4096, &LEAF);
+    for slot in 0..20u8 {
+        let insert = body(|body| op::insert(body, slot.into(), &[b'k', 2 * slot], &VALUE));
+        assert_eq!(reported(&mut page, &insert), [HEADER_LEN, SLOT_LEN, 2 + VALUE.len()], "at the end");
+    }
+    let insert = body(|body| op::insert(body, 5, b"k\x09", &VALUE));
+    let slots_behind = 21 - 5;
+    assert_eq!(reported(&mut page, &insert), [HEADER_LEN, slots_behind * SLOT_LEN, 2 + VALUE.len()]);
+    let patches: Patches = [(7, [1; 3]), (40, [2; 3])].into_iter().collect();
+    assert_eq!(reported(&mut page, &body(|body| op::patch(body, 9, &patches))), [3, 3]);
+    let (same, shorter) = ([4; 50], [5; 20]);
+    assert_eq!(reported(&mut page, &body(|body| op::replace(body, 3, &same))), [50]);
+    let header_and_slot = [HEADER_LEN, SLOT_LEN, 20];
+    assert_eq!(reported(&mut page, &body(|body| op::replace(body, 3, &shorter))), header_and_slot);
+    let remove = body(|body| op::remove(body, 15));
+    assert_eq!(reported(&mut page, &remove), [HEADER_LEN, (21 - 15) * SLOT_LEN]);
+}
+
 fn fresh(page_size: usize, shape: &Shape<'_>) -> Vec<u8> {
     let mut page = vec![0xEE; page_size];
     assert!(apply(&mut page, &body(|body| op::format(body, shape, &EntryList::default()))));
