@@ -9,13 +9,21 @@ use firndb::{Lsn, PageId};
 use firndb_tier::{Base, Changes};
 use std::collections::BTreeMap;
 
-/// Versions kept of a page: a cache may hold an image longer, and its base is not judged then.
-const VERSIONS_MAX: usize = 64;
+/// Versions kept of a page, beside the base that was named last.
+const VERSIONS_MAX: usize = 16;
+
+/// Images of one page by version.
+#[derive(Debug, Default)]
+struct Versions {
+    images: BTreeMap<Lsn, Vec<u8>>,
+    /// The base that was named last: kept as long as it may be named again.
+    named: Lsn,
+}
 
 /// Images by page and version.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
-    pages: BTreeMap<PageId, BTreeMap<Lsn, Vec<u8>>>,
+    pages: BTreeMap<PageId, Versions>,
     judged: u64,
 }
 
@@ -23,9 +31,10 @@ impl Images {
     /// A version is on its way to the tiers.
     pub(crate) fn note(&mut self, page: PageId, version: Lsn, data: &[u8]) {
         let versions = self.pages.entry(page).or_default();
-        versions.insert(version, data.to_vec());
-        if versions.len() > VERSIONS_MAX {
-            versions.pop_first();
+        versions.images.insert(version, data.to_vec());
+        if versions.images.len() > VERSIONS_MAX {
+            let oldest = versions.images.keys().copied().find(|version| *version != versions.named);
+            versions.images.remove(&oldest.expect("more than one"));
         }
     }
 
@@ -53,7 +62,9 @@ impl Images {
         if base.version > version {
             return Some(format!("page {page} in version {version} has a later base: {}", base.version));
         }
-        let image = self.pages.get(&page)?.get(&base.version)?;
+        let versions = self.pages.get_mut(&page)?;
+        let image = versions.images.get(&base.version)?;
+        versions.named = base.version;
         self.judged += u64::from(!changes.is_none());
         let mut rebuilt = image.clone();
         changes.apply(data, &mut rebuilt);
@@ -86,6 +97,9 @@ mod tests {
         assert!(judge(None, Changes::NONE).is_some_and(|wrong| wrong.contains("no base")));
         assert_eq!(judge(None, Changes::ALL), None);
         assert_eq!(images.judged(), 3);
+        // However many versions come after it.
+        (30..60).for_each(|version| images.note(page, Lsn(version), &data));
+        assert!(images.judge((page, Lsn(60)), &data, (base(10), Changes::NONE)).is_some());
         images.forget(page);
         assert_eq!(images.judge((page, Lsn(20)), &data, (base(10), Changes::NONE)), None);
     }
