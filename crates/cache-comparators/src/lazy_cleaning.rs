@@ -148,7 +148,7 @@ impl PageTier for LazyCleaning {
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         if self.leaving.load(Relaxed) {
-            self.store.write_batch(writes);
+            self.store.write_recorded(writes);
             // The images here are older now. No thread reads them meanwhile: these pages are in
             // DRAM.
             let taken = writes.iter().filter(|write| write.dirty && write.is_taken());

@@ -10,7 +10,7 @@ pub mod policy;
 pub mod statistics;
 
 use crate::error::TierError;
-use crate::page_tier::{PageRead, PageTier};
+use crate::page_tier::{PageRead, PageTier, PageWrite};
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::Device;
@@ -149,6 +149,11 @@ pub trait BackingStore: PageTier {
     /// if there is none. Until it is durable the old places of the pages it moved keep the previous
     /// versions.
     fn records_end(&self) -> Lsn;
+
+    /// As [`PageTier::write_batch`], but what it takes is in map records when the call returns, and
+    /// so is any newer version that a page was declined for: [`BackingStore::records_end`] covers
+    /// it. For a cache that drops or marks clean what it has of pages that by-pass it.
+    fn write_recorded(&self, writes: &mut [PageWrite<'_>]);
 
     /// Makes the log durable up to `end`: the cache may not drop the pages that records before
     /// `end` moved until then.

@@ -453,6 +453,10 @@ impl BackingStore for Store {
     fn records_end(&self) -> Lsn {
         self.state.lock().space.pending_end().unwrap_or(Lsn::ZERO)
     }
+    fn write_recorded(&self, writes: &mut [PageWrite<'_>]) {
+        self.write_batch(writes);
+        self.record_deltas(writes, |_| true);
+    }
     fn flush_records(&self, end: Lsn) -> Result<(), TierError> {
         if end == Lsn::ZERO { Ok(()) } else { self.flush_log(end) }
     }

@@ -37,7 +37,7 @@ impl FlashCache {
     pub(crate) fn write_past(&self, writes: &mut [PageWrite<'_>]) {
         assert!(!self.is_write_through(), "nothing has to leave");
         // No thread reads the older image of such a page meanwhile: the page is in DRAM.
-        self.store.write_batch(writes);
+        self.store.write_recorded(writes);
         let taken = |write: &&PageWrite<'_>| write.dirty && write.is_taken();
         let mut ring = self.ring.lock();
         for write in writes.iter().filter(taken).filter(|write| Geometry::can_hold(write.page)) {

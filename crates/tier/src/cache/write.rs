@@ -54,7 +54,7 @@ impl FlashCache {
         let passing = self.is_write_through().then(|| self.passing.read());
         if self.is_write_through() {
             // The store takes the dirty ones and declines the others.
-            self.store.write_batch(writes);
+            self.store.write_recorded(writes);
         }
         let mut refused = writes.len();
         {

@@ -65,6 +65,8 @@ impl Store {
         for write in writes.iter_mut().filter(|write| !write.dirty) {
             write.outcome = Ok(Written::Declined);
         }
+        // The tier above drops what it has of them once the store's records are durable.
+        self.record_deltas(writes, |write| write.recovery_lsn == Lsn::MAX);
         // A failure here does not concern these pages; the next call meets it.
         let _ = self.write_back_if_crowded();
     }

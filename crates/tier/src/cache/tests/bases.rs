@@ -33,16 +33,22 @@ struct Judge {
     judged: AtomicU64,
 }
 
+impl Judge {
+    fn judge(&self, writes: &[PageWrite<'_>]) {
+        for write in writes {
+            let said = (write.base, write.changes);
+            assert_eq!(said, since(write.page, write.version), "{:?} {:?}", write.page, write.version);
+            self.judged.fetch_add(u64::from(write.recovery_lsn == Lsn::MAX), Relaxed);
+        }
+    }
+}
+
 impl PageTier for Judge {
     crate::forward_tier!(store: page_size, read_batch, whereabouts, make_batch_space, reserve, unreserve);
     crate::forward_tier!(store: prepare, publish, sync, version_of, has_change_for_sure, page_is_lost);
     crate::forward_tier!(store: oldest_needed_lsn, statistics);
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
-        for write in writes.iter() {
-            let said = (write.base, write.changes);
-            assert_eq!(said, since(write.page, write.version), "{:?} {:?}", write.page, write.version);
-            self.judged.fetch_add(u64::from(write.recovery_lsn == Lsn::MAX), Relaxed);
-        }
+        self.judge(writes);
         self.store.write_batch(writes);
     }
 }
@@ -50,6 +56,10 @@ impl PageTier for Judge {
 impl BackingStore for Judge {
     fn records_end(&self) -> Lsn {
         self.store.records_end()
+    }
+    fn write_recorded(&self, writes: &mut [PageWrite<'_>]) {
+        self.judge(writes);
+        self.store.write_recorded(writes);
     }
     fn flush_records(&self, end: Lsn) -> Result<(), TierError> {
         self.store.flush_records(end)

@@ -6,7 +6,7 @@ use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::{CacheOptions, PageCache};
 use crate::page_tier::{Lifetime, PageTier};
 use crate::store::Journal;
-use crate::store::Store;
+use crate::store::{Policy, Store};
 use crate::testing::Took;
 pub(crate) use crate::testing::small_store::{
     CACHE, DATABASE, LAYOUT, PAGE_SIZE, POLICY, TestLog, image, offer, offer_one, options, publish_in, read,
@@ -41,10 +41,19 @@ impl Rig {
 
     /// As `new`, with the cache's device wrapped.
     pub(crate) fn with(chosen: CacheOptions, wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>) -> Rig {
+        Rig::under(POLICY, chosen, wrap)
+    }
+
+    /// As `with`, over a store with this policy.
+    pub(crate) fn under(
+        policy: Policy,
+        chosen: CacheOptions,
+        wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>,
+    ) -> Rig {
         let log = TestLog::new();
         let store_device = Arc::new(MemoryDevice::new("store"));
         let cache_device = Arc::new(MemoryDevice::new("cache"));
-        let store = Store::create_with(store_device.clone(), DATABASE, options(), LAYOUT, POLICY).unwrap();
+        let store = Store::create_with(store_device.clone(), DATABASE, options(), LAYOUT, policy).unwrap();
         store.attach_journal(log.clone());
         let store = Arc::new(store);
         let cache = FlashCache::create(site(wrap(cache_device.clone()), store.clone()), chosen).unwrap();

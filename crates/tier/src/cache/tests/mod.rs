@@ -10,6 +10,7 @@ mod lost;
 mod many_reads;
 mod model;
 mod opening;
+mod over_deltas;
 mod page_by_page;
 mod restoring;
 mod switching;

@@ -6,9 +6,13 @@ use super::super::state::{State, Store, count};
 use super::policy::{self, Choice};
 use super::slot::slot_bytes;
 use super::write_buffer::Offer;
+use crate::error::{TierError, TierErrorKind};
 use crate::granules::Base;
 use crate::page_tier::{PageWrite, Written};
 use firndb_base::{Lsn, PageId};
+
+/// Flushes of the write buffer that one call waits for to have records of its pages.
+const RECORD_ATTEMPTS: usize = 8;
 
 impl Entry {
     /// Whether the page's image on the device is `base`.
@@ -80,6 +84,42 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Gives map records to those of `writes` that only the write buffer has, or that were declined
+    /// for a newer version that only it has. If that fails, it is their outcome.
+    pub(crate) fn record_deltas(&self, writes: &mut [PageWrite<'_>], which: impl Fn(&PageWrite<'_>) -> bool) {
+        let none = !writes.iter().any(|write| write.dirty && which(write));
+        if none || self.state.lock().deltas.buffer.is_empty() {
+            return;
+        }
+        let message = "newer versions of a page came faster than older ones got records";
+        let mut outcome = Ok(());
+        // More than one attempt if newer versions come meanwhile.
+        for attempt in 0..=RECORD_ATTEMPTS {
+            let left: Vec<usize> = (0..writes.len())
+                .filter(|i| writes[*i].dirty && writes[*i].outcome.is_ok() && which(&writes[*i]))
+                .filter(|i| self.is_unrecorded(writes[*i].page, writes[*i].version))
+                .collect();
+            if attempt == RECORD_ATTEMPTS && outcome.is_ok() {
+                outcome = Err(TierError::new(TierErrorKind::Failed, message));
+            }
+            if let Err(error) = outcome {
+                return left.iter().for_each(|i| writes[*i].outcome = Err(TierError::clone(&error)));
+            }
+            let pages: Vec<PageId> = left.iter().map(|i| writes[*i].page).collect();
+            if pages.is_empty() {
+                return;
+            }
+            outcome = self.flush_deltas(&pages);
+        }
+    }
+
+    /// Whether neither this version of a page nor a later one is in the map.
+    fn is_unrecorded(&self, page: PageId, version: Lsn) -> bool {
+        let waits = self.state.lock().deltas.buffer.get(page).is_some();
+        let is_newer = |entry: Entry| entry.version().is_none_or(|recorded| recorded >= version);
+        waits && !self.entry_of(page).is_ok_and(is_newer)
     }
 
     fn take_delta(&self, state: &mut State, write: &mut PageWrite<'_>) -> bool {
