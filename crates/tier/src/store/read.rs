@@ -233,7 +233,7 @@ impl Store {
             TierError::new(
                 TierErrorKind::Damaged,
                 format!(
-                    "the delta of {page:?} in slot {slot} of {place:?} of {} (offset {}) is damaged: it is not version                      {version}. Restore it from a backup",
+                    "the delta of {page:?} in slot {slot} of {place:?} of {} (offset {}) is damaged: it is not version {version}. Restore it from a backup",
                     self.device.info().name,
                     self.geometry.place_offset(place)
                 ),

@@ -53,6 +53,9 @@ impl Store {
         let mut left = pages.to_vec();
         let mut outcome = Ok(());
         while !left.is_empty() {
+            if let Err(error) = self.poison.check() {
+                return outcome.and(Err(error));
+            }
             let (sent, rest) = self.begin_flush(&left);
             match sent {
                 Ok((mut sent, mut packed)) => {
@@ -235,7 +238,10 @@ impl Store {
                 drop(order);
                 match self.pin(&missing) {
                     Ok(pin) => pins.push(pin),
-                    Err(error) => return fail(error),
+                    Err(error) => match self.unreadable_freed(&changes) {
+                        freed if freed.is_empty() => return fail(error),
+                        freed => left_out.extend(freed),
+                    },
                 }
                 continue;
             }
@@ -269,6 +275,16 @@ impl Store {
                 Err(error) => return fail(error),
             }
         }
+    }
+
+    /// The empty delta pages whose bitmap page cannot be read: they stay, and the flush goes on.
+    fn unreadable_freed(&self, changes: &[Change]) -> Vec<Left> {
+        let freed = changes.iter().filter_map(|change| match *change {
+            Change::DeltaFreed { place } => Some(place),
+            _ => None,
+        });
+        let unreadable = |place: &Place| self.pin(&[self.geometry.bitmap_of_place(*place)]).is_err();
+        freed.filter(unreadable).map(Left::Freed).collect()
     }
 
     /// What the slots amount to now: those of pages that were not written whole, freed or written

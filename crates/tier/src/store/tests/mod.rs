@@ -8,6 +8,7 @@ mod crowded;
 mod damage;
 mod delta_crash;
 mod delta_damage;
+mod delta_failures;
 mod delta_model;
 mod delta_threads;
 mod full;

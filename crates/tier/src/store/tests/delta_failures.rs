@@ -1,0 +1,124 @@
+//! Deltas on devices that fail.
+
+use super::delta_model::read_found;
+use super::harness::*;
+use crate::error::TierErrorKind;
+use crate::page_tier::{PageTier, PageWrite};
+use crate::store::geometry::Slot;
+use crate::store::{DeltaPolicy, Journal, Policy, Store};
+use crate::{Changes, TierError};
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use firndb_base::{Lsn, PageId, Progress};
+use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability, MemoryDevice};
+use firndb_testkit::hooked::{Call, Hooked};
+
+const AT_ONCE: Policy =
+    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 0, pages_percent: 50 }, ..POLICY };
+const WAITING: Policy =
+    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 1 << 20, pages_percent: 50 }, ..POLICY };
+
+/// Changes the eight bytes at `at` of a page, and writes it; returns the version and its bytes.
+fn change(store: &Store, log: &TestLog, page: PageId, at: usize) -> (Lsn, Vec<u8>) {
+    let (found, mut image) = read_found(store, page).unwrap();
+    let version = log.tick();
+    log.flush(log.end()).unwrap();
+    image[at..at + 8].copy_from_slice(&version.0.to_le_bytes());
+    let mut data = AlignedBuf::zeroed(PAGE_SIZE);
+    data.copy_from_slice(&image);
+    let changes = found.changes | Changes::of(at..at + 8, PAGE_SIZE);
+    let write = PageWrite::back(page, version, version, &data).changed_since(found.base, changes);
+    let mut writes = [write];
+    store.write_batch(&mut writes);
+    assert!(writes[0].is_taken(), "{:?}", writes[0].outcome);
+    (version, image)
+}
+
+fn read_whole(store: &Store, page: PageId) -> Result<(Lsn, Vec<u8>), TierError> {
+    read_found(store, page).map(|(found, image)| (found.version, image))
+}
+
+/// Of a delta page that cannot be read whole it is not known whether entries name what cannot.
+#[test]
+fn a_delta_page_with_a_slot_that_is_damaged_stays() {
+    let (device, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+    let store = Store::create_with(device.clone(), DATABASE, options(), LAYOUT, AT_ONCE).unwrap();
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 12).unwrap();
+    write(&store, &log, &pages);
+    change(&store, &log, pages[0], 40);
+    let place = store.entry_of(pages[0]).unwrap().slot().expect("a delta").place;
+    store.sync().unwrap();
+    let mut bytes = vec![0; PAGE_SIZE];
+    device.read(store.geometry.place_offset(place), &mut bytes).unwrap();
+    bytes[30] ^= 1;
+    device.write(store.geometry.place_offset(place), &bytes, Durability::Later).unwrap();
+    let (records, end) = (log.records(), log.end());
+    let reopened = recover_under(AT_ONCE, device, &records, Lsn::ZERO, Lsn::FIRST, end).unwrap();
+    reopened.attach_journal(log.clone());
+    while reopened.learn_step().unwrap() == Progress::Worked {}
+    reopened.free_empty_delta_pages().unwrap();
+    assert_eq!(reopened.state.lock().totals().delta_pages, 1);
+    assert_eq!(read_whole(&reopened, pages[0]).unwrap_err().kind, TierErrorKind::Damaged);
+    let report = reopened.check(true, &mut |_| {}).unwrap();
+    assert_eq!(report.faults, 1, "{report:?}");
+}
+
+/// Cause: a flush did not ask whether a write had failed. Effect: the store wrote on.
+#[test]
+fn after_a_failed_write_no_delta_page_is_written() {
+    let (inner, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+    let (fails, writes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (failing, seen) = (fails.clone(), writes.clone());
+    let device: Arc<dyn Device> = Hooked::over(inner, move |call| match call {
+        Call::Write { .. } => {
+            seen.fetch_add(1, Relaxed);
+            match failing.load(Relaxed) {
+                true => Err(DeviceError::new(DeviceErrorKind::Failed, "the test says so")),
+                false => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    });
+    let store = Store::create_with(device, DATABASE, options(), LAYOUT, WAITING).unwrap();
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 3).unwrap();
+    write(&store, &log, &pages);
+    let changed = change(&store, &log, pages[0], 0);
+    fails.store(true, Relaxed);
+    assert!(store.sync().is_err());
+    fails.store(false, Relaxed);
+    let before = writes.load(Relaxed);
+    assert!(store.sync().is_err());
+    assert_eq!(writes.load(Relaxed), before, "it writes nothing more until it is opened again");
+    assert_eq!(read_whole(&store, pages[0]), Ok(changed.clone()));
+    assert!(store.oldest_needed_lsn().is_some_and(|needed| needed <= changed.0));
+}
+
+/// Cause: every record frees empty delta pages, and one of these lay in a group whose bitmap page
+/// was damaged. Effect: no flush had a record, and no checkpoint ended.
+#[test]
+fn a_damaged_bitmap_page_of_an_empty_delta_page_holds_up_no_flush() {
+    let (device, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+    let store = Store::create_with(device.clone(), DATABASE, options(), LAYOUT, AT_ONCE).unwrap();
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 12).unwrap();
+    write(&store, &log, &pages);
+    change(&store, &log, pages[0], 40);
+    let empty = store.entry_of(pages[0]).unwrap().slot().expect("a delta").place;
+    store.write_whole(&pages[..1]).unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.state.lock().deltas.live.empty(9), [empty]);
+    let bits = store.geometry.bitmap_of_place(empty);
+    store.state.lock().cache.forget(std::iter::once(bits));
+    for slot in [Slot::A, Slot::B] {
+        let garbage = vec![7; LAYOUT.meta_bytes];
+        device.write(store.geometry.meta_offset(bits, slot), &garbage, Durability::Later).unwrap();
+    }
+    let changed = change(&store, &log, pages[1], 40);
+    store.settle_deltas(Lsn::MAX).unwrap();
+    let at = store.entry_of(pages[1]).unwrap().slot().expect("it was flushed").place;
+    assert_ne!(store.geometry.bitmap_of_place(at), bits);
+    assert_eq!(read_whole(&store, pages[1]), Ok(changed));
+    assert_eq!(store.state.lock().deltas.live.empty(9), [empty], "it stays");
+}
