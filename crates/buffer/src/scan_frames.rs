@@ -10,7 +10,7 @@ use firndb_base::sync::Mutex;
 use std::collections::VecDeque;
 
 /// Most frames that scans fill before they take back their own.
-const FRAMES_MAX: usize = 1024;
+const FRAMES_MAX: usize = 512;
 
 /// Frames that hold, or held, pages that only a scan wanted. The lock protects the list only.
 pub(crate) struct ScanFrames {
@@ -21,7 +21,7 @@ pub(crate) struct ScanFrames {
 
 impl ScanFrames {
     pub(crate) fn new(frames: u32) -> ScanFrames {
-        let most = (frames as usize / 8).clamp(2, FRAMES_MAX);
+        let most = (frames as usize / 16).clamp(2, FRAMES_MAX);
         ScanFrames { list: ranks::FREE.mutex(VecDeque::new()), most }
     }
     /// Frames that scans fill before they take back their own.

@@ -41,8 +41,8 @@ impl<'k, K: AsRef<[u8]>> Sorted<'k, K> {
         if !keys.is_sorted_by(|a, b| a.as_ref() <= b.as_ref()) {
             order.sort_unstable_by(|a, b| keys[*a as usize].as_ref().cmp(keys[*b as usize].as_ref()));
         }
-        // As many pages as a scan may have ahead of it.
-        let piece = tree.pool().read_ahead_pages();
+        // As many pages as two scans may have ahead of them: an eighth of a small pool.
+        let piece = 2 * tree.pool().read_ahead_pages();
         // The pages of a long list are not all part of the working set.
         let page_use = if keys.len() <= piece { PageUse::Working } else { PageUse::Once };
         Ok(Sorted { keys, order, piece, page_use })
