@@ -9,14 +9,14 @@
 //! | field | written | read |
 //! |---|---|---|
 //! | bytes, version, redone | exclusive latch | any latch |
-//! | page, next | exclusive latch and the page table's shard lock | anywhere, as a hint; certain under either |
+//! | page, next | exclusive latch and the page table's lock | a hint; certain under either |
 //! | counter | exclusive latch | any latch |
 //! | tier version | exclusive latch, or the writing flag | any latch |
 //! | base, copied changes | exclusive latch (a page comes in) or writing flag | the writing flag |
 //! | changes since | exclusive latch, or shared latch and the writing flag | the same |
 //! | uses | exclusive latch; anywhere, as hints | anywhere |
 //! | offered | anywhere: a hint | anywhere |
-//! | waiters | by threads about to block on the latch, and by [`Pin`]s | by the thread that gives the frame to another page |
+//! | waiters | threads about to block on the latch, [`Pin`]s | the thread that frees the frame |
 //! | filling | exclusive latch | anywhere: certain for threads that count as waiters |
 //!
 //! Frames are made as they are first needed, in the order of their numbers, so that a pool costs no

@@ -117,8 +117,8 @@ impl BufferPool {
     }
 
     /// Pages that one scan should have queued or unused at most: windows for all readers and half
-    /// as many again, so that they never run dry; and at most half of the frames that scans fill, so
-    /// that the other half are of pages which have been used and can be replaced. More would be
+    /// as many again, so that they never run dry; and at most half of the frames that scans fill,
+    /// so that the other half are of pages which have been used and can be replaced. More would be
     /// evicted before their use where other threads miss often and the scan has been held up.
     pub fn read_ahead_pages(&self) -> usize {
         let windows = self.read_ahead.readers * self.read_ahead.window();

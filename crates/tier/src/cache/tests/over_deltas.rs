@@ -1,5 +1,5 @@
-//! A cache over a store whose write buffer of deltas is volatile: what the cache drops, or takes for
-//! clean, the store has in records.
+//! A cache over a store whose write buffer of deltas is volatile: what the cache drops, or takes
+//! for clean, the store has in records.
 
 use super::harness::*;
 use crate::page_cache::CacheOptions;
