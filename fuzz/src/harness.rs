@@ -25,6 +25,8 @@ const META: usize = 512;
 const MAPS: u32 = 8;
 /// Both slots of the first group's bitmap page and of each of its map pages.
 const GROUP_SLOTS: u8 = 2 * (1 + MAPS as u8);
+/// Blocks of the map log that are changed: the first ones.
+const LOG_BLOCKS: u8 = 2;
 /// Bytes of a log block.
 pub const BLOCK: u64 = 512;
 /// Of the log that [`log`] scans: sixteen sections of four blocks, two of them for outliers. Its
@@ -235,12 +237,18 @@ pub fn store(data: &[u8]) -> bool {
     let device: Arc<dyn Device> = disks.store.clone();
     let mut reader = Reader::new(data);
     while let (Ok(which), Ok(at), Ok(piece)) = (reader.u8(), reader.u16(), reader.blob()) {
-        // Header and totals lie 64 KiB apart, the first group's metadata pages behind them one by
-        // one.
-        let (offset, len, checksum_at) = match which % (4 + GROUP_SLOTS) {
+        // Header and totals lie 64 KiB apart, behind them the first blocks of the map log, and the
+        // first group's metadata pages one by one.
+        let (offset, len, checksum_at) = match which % (4 + GROUP_SLOTS + LOG_BLOCKS) {
             slot @ 0..=1 => (u64::from(slot) << 16, 4096, 64),
             slot @ 2..=3 => (u64::from(slot) << 16, META, 60),
-            slot => ((256 << 10) + u64::from(slot - 4) * META as u64, META, 60),
+            slot if slot >= 4 + GROUP_SLOTS => {
+                ((256 << 10) + u64::from(slot - 4 - GROUP_SLOTS) * META as u64, META, 100)
+            }
+            slot => {
+                let group = ((256 << 10) + 16 * META as u64).next_multiple_of(64 << 10);
+                (group + u64::from(slot - 4) * META as u64, META, 60)
+            }
         };
         overlay(&device, offset, len, usize::from(at) % len, piece, |bytes| {
             let checksum = Crc32c::new().with(&bytes[..checksum_at]).with(&bytes[checksum_at + 4..]).value();

@@ -46,6 +46,7 @@ mod apply;
 mod bitmap;
 mod changes;
 mod check;
+mod deferred;
 mod delta;
 mod entry;
 mod geometry;
@@ -55,18 +56,25 @@ mod header;
 mod journal;
 mod load;
 mod lost;
+mod map_block;
+mod map_log;
+mod map_replay;
 mod meta_cache;
 mod meta_page;
 mod mirror;
 mod options;
+mod overlay;
 mod pins;
 mod places;
 mod read;
 mod records;
 mod redo;
+mod sequences;
 mod space;
 mod state;
 mod suspects;
+mod sweep;
+mod sweep_state;
 mod syncs;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -90,6 +98,7 @@ use crate::page_cache::BackingStore;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts};
 use crate::poison::Poison;
 use crate::ranks;
+use deferred::Deferred;
 use delta::{Deltas, Flushing};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, OnceLock};
@@ -98,12 +107,16 @@ use firndb_device::Device;
 use firndb_log::{Appended, Log, LogClass, LogError, Record};
 use geometry::{Geometry, Place};
 use header::Header;
+use map_block::Anchor;
+use map_log::MapLog;
 use meta_cache::MetaCache;
 use meta_page::MetaId;
-use redo::Redo;
+use overlay::Overlay;
+use sequences::Sequences;
 use space::Space;
 use state::{Counters, State};
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
+use sweep_state::Sweep;
 use syncs::Syncs;
 use write_back::Rounds;
 
@@ -182,6 +195,7 @@ impl Store {
         if bad_slot {
             store.check_header(header.groups)?;
         }
+        store.read_map_log()?;
         Ok(store)
     }
 
@@ -194,10 +208,15 @@ impl Store {
     ) -> Result<Store, TierError> {
         let state = State {
             cache: MetaCache::new(options.map_budget_bytes, geometry.meta_bytes),
+            overlay: Overlay::default(),
+            sequences: Sequences::default(),
+            deferred: Deferred::default(),
+            map_log: MapLog::found(Anchor::NEW, VecDeque::new(), Anchor::NEW.first, None),
+            sweep: Sweep::default(),
             space: Space::new(header.groups),
             grow_again_at: 0,
             recovering: true,
-            suspects: BTreeSet::new(),
+            recount: false,
             mirror: None,
             deltas: Deltas::default(),
         };
@@ -209,7 +228,7 @@ impl Store {
             journal: OnceLock::new(),
             poison: Poison::new("the store writes nothing more"),
             checking: ranks::CHECKING.mutex(()),
-            redo: ranks::REDO.mutex(Redo::default()),
+            redo: ranks::REDO.mutex(Lsn::ZERO),
             flushing: ranks::FLUSHING.mutex(Flushing::default()),
             growth: ranks::GROWTH.mutex(header),
             write_back: ranks::WRITE_BACK.mutex(Rounds::default()),
@@ -226,11 +245,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Applies a map record (kinds 0x10–0x1f) unless the map contains it already. The store may
-    /// defer this until [`Store::finish_redo`], and until then nothing may query the map. Records
-    /// come in the order of their LSNs.
+    /// Applies a map record (kinds 0x10–0x1f) unless the map contains it already. Until
+    /// [`Store::finish_redo`] nothing may query the map. Records come in the order of their LSNs.
     ///
-    /// Errors: `Damaged`, for this record or an earlier one. The message names its LSN.
+    /// Errors: `Damaged`. The message names the record's LSN.
     pub fn redo(&self, lsn: Lsn, record: Record<'_>) -> Result<(), TierError> {
         self.redo_record(lsn, record)
     }
@@ -238,29 +256,16 @@ impl Store {
     /// LSN of the newest record that the metadata contains: in memory now, on the device once the
     /// next [`PageTier::sync`] returns.
     pub fn metadata_version(&self) -> Lsn {
-        self.state.lock().cache.get(MetaId::Totals).expect("the totals page is pinned").lsn
+        self.state.lock().map_log.last()
     }
 
-    /// Called before the first redo: `at_least` is a [`Store::metadata_version`] that was synced,
-    /// so redo skips records up to it. A store with older metadata is an older copy put in its
-    /// place, or lost writes: its pages have right checksums, too.
+    /// Called before the first redo: `at_least` is a [`Store::metadata_version`] that was synced. A
+    /// store with older metadata is an older copy put in its place, or lost writes: its pages have
+    /// right checksums, too.
     ///
     /// Errors: `Damaged`.
     pub fn expect_metadata(&self, at_least: Lsn) -> Result<(), TierError> {
-        self.redo.lock().begin_after(at_least);
-        let found = self.metadata_version();
-        // If the totals page has a bad slot its older version may have been taken: it is recounted.
-        if found >= at_least || self.state.lock().suspects.contains(&MetaId::Totals) {
-            return Ok(());
-        }
-        Err(TierError::new(
-            TierErrorKind::Damaged,
-            format!(
-                "{} is older than the rest of the database: it ends at LSN {found}, and had everything up to LSN \
-                 {at_least} at the last checkpoint. Put the newest copy in place, or restore a backup",
-                self.device.info().name
-            ),
-        ))
+        self.expect_redone(at_least)
     }
 
     /// Ends redo: `log_end` is the end of the log that was passed to [`Store::redo`]. To be called
@@ -269,8 +274,7 @@ impl Store {
     /// Errors: `Damaged` if metadata contains what the log does not, or lost what the log no longer
     /// has.
     pub fn finish_redo(&self, log_end: Lsn) -> Result<(), TierError> {
-        self.redo_waiting()?;
-        self.judge_suspects(log_end)
+        self.judge_totals(log_end)
     }
 
     /// Attaches the opened log, for map records and the durable LSN. Called once.
@@ -288,7 +292,6 @@ impl Store {
     /// As [`Store::attach`], for tests with a log of their own.
     #[doc(hidden)]
     pub fn attach_journal(&self, journal: Arc<dyn Journal>) {
-        assert!(self.redo.lock().is_empty(), "redo is finished before the log is attached");
         assert!(self.journal.set(journal).is_ok(), "a log is attached once");
         self.state.lock().recovering = false;
     }
@@ -415,7 +418,7 @@ impl PageTier for Store {
         if let Some(journal) = self.journal.get() {
             state.space.release_freed(&self.geometry, journal.durable());
         }
-        let (metadata, pending) = (state.cache.needed_from(), state.space.pending_needed_from());
+        let (metadata, pending) = (state.map_log.needed_from(), state.space.pending_needed_from());
         metadata.into_iter().chain(pending).chain(state.deltas.buffer.needed_from()).min()
     }
     fn statistics(&self) -> TierStatistics {

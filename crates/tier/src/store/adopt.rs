@@ -68,7 +68,8 @@ impl Store {
         }
         let changes: Vec<Change> =
             pages.iter().map(|&(page, version)| Change::Adopt { page, version }).collect();
-        let ids = concerned(&self.geometry, &changes);
+        let mut ids = concerned(&self.geometry, &changes);
+        ids.extend(pages.iter().map(|(page, _)| self.geometry.map_of_page(*page)));
         let _pins = self.pin(&ids)?;
         let body = records::encode_adopt(pages);
         let record = Record { kind: Kind::PAGES_ADOPTED, body: &body };
@@ -103,7 +104,7 @@ impl Store {
             Err(error) => return Ok(Err(error)),
         };
         let mut state = self.state.lock();
-        state.apply(&self.geometry, appended.first, changes).map_err(|error| {
+        state.apply(&self.geometry, (appended.first, record), changes).map_err(|error| {
             let error = TierError::new(TierErrorKind::Damaged, format!("adopting pages: {error}"));
             self.poison.set(&error);
             error

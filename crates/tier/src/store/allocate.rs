@@ -9,7 +9,7 @@
 //! has brought the map pages it needs into memory; where it has not, the call fails and the caller
 //! prepares again.
 
-use super::apply::{self, concerned, contradiction};
+use super::apply::{concerned, contradiction};
 use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::records::{self, Change};
@@ -154,10 +154,9 @@ impl Store {
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(TierError::new(TierErrorKind::BadArgument, format!("{:?} is freed twice", twice[0])));
         }
-        let maps: Vec<MetaId> = sorted.iter().map(|page| self.geometry.map_of_page(*page)).collect();
         let _order = self.order.lock();
         let mut state = self.state.lock();
-        if maps.iter().any(|id| !state.cache.contains(*id)) {
+        if sorted.iter().any(|page| !state.knows(&self.geometry, *page)) {
             return Err(unprepared());
         }
         let (freed, changes) = self.publication(&mut state, change)?;
@@ -166,18 +165,19 @@ impl Store {
             return Err(unprepared());
         }
         // What is appended must be such that it can be redone.
-        if let Err((index, error)) = apply::check(&self.geometry, &mut state.cache, &changes) {
+        if let Err((index, error)) = state.check(&self.geometry, &changes) {
             return Err(contradiction(changes[index].page().expect("a publication is of pages"), error));
         }
         ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
         drop(state);
         let body = records::encode_publish(change.allocate, &freed);
-        let appended = append(Record { kind: Kind::PAGES_PUBLISHED, body: &body });
+        let record = Record { kind: Kind::PAGES_PUBLISHED, body: &body };
+        let appended = append(record);
         let mut state = self.state.lock();
         if let Ok(appended) = &appended {
             let waited = state.waits_from(&changes).unwrap_or(appended.first);
             state
-                .apply(&self.geometry, appended.first, &changes)
+                .apply(&self.geometry, (appended.first, record), &changes)
                 .expect("checked before it was appended, under the same hold of `order`");
             change.allocate.iter().for_each(|page| state.space.allocated(*page));
             state.space.hold_freed(Pending {

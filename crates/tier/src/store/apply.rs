@@ -1,43 +1,32 @@
-//! Applying a map record to the cached metadata pages: one function for normal operation and for
-//! redo, so that they cannot differ.
+//! Applying a map record: entries go into the overlay, bits and totals into their pages, which are
+//! in memory.
 //!
-//! A record is applied to each metadata page it concerns if that page's LSN is less than the
-//! record's. Since records are applied in the order of their LSNs, a page contains either all of a
-//! record that concerns it, or nothing; so redo, begun anywhere at or before the oldest change that
-//! is missing, ends in the same state.
+//! While the store works, a record is checked against what is there before it is logged
+//! ([`check`]). Redo ([`redo`]) repeats records that were checked once. It takes each fact (an
+//! entry, a bit) as the last record says it, for it sees every record since the oldest that a page
+//! may lack; so it reads no page, and may be repeated.
 
 use super::bitmap::{self, Which};
+use super::deferred::{Deferred, Fact};
 use super::entry::{Entry, SlotAt};
 use super::geometry::{Geometry, Place};
 use super::meta_cache::{MetaCache, MetaPage};
 use super::meta_page::MetaId;
+use super::overlay::Overlay;
 use super::records::Change;
 use super::totals::Totals;
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::codec::Malformed;
 use firndb_base::{Lsn, PageId};
 
-/// The metadata pages that `changes` concern, each once, in order.
+/// The metadata pages that `changes` change in memory, each once, in order: all that they concern
+/// but map pages.
 pub(crate) fn concerned(geometry: &Geometry, changes: &[Change]) -> Vec<MetaId> {
     let mut ids = vec![MetaId::Totals];
     for change in changes {
-        match *change {
-            Change::Allocate { page } | Change::Adopt { page, .. } => {
-                ids.extend([geometry.map_of_page(page), geometry.bitmap_of_page(page)])
-            }
-            Change::Free { page, place } => {
-                ids.extend([geometry.map_of_page(page), geometry.bitmap_of_page(page)]);
-                ids.extend(place.map(|place| geometry.bitmap_of_place(place)));
-            }
-            Change::Move { page, place, old, .. } => {
-                ids.extend([geometry.map_of_page(page), geometry.bitmap_of_place(place)]);
-                ids.extend(old.map(|old| geometry.bitmap_of_place(old)));
-            }
-            Change::Delta { page, .. } => ids.push(geometry.map_of_page(page)),
-            Change::DeltaPage { place } | Change::DeltaFreed { place } => {
-                ids.push(geometry.bitmap_of_place(place));
-            }
-            Change::Backing { group, .. } => ids.push(MetaId::Bitmap(group)),
+        ids.extend(bits_of(geometry, change).map(|bit| bit.id));
+        if let Change::Backing { group, .. } = *change {
+            ids.push(MetaId::Bitmap(group));
         }
     }
     ids.sort_unstable();
@@ -45,52 +34,136 @@ pub(crate) fn concerned(geometry: &Geometry, changes: &[Change]) -> Vec<MetaId> 
     ids
 }
 
-/// Applies the changes of the record at `lsn`. All of `concerned`'s pages that exist are in
-/// `cache`; `groups` is the number of groups, and changes to groups beyond are skipped (the caller
-/// knows whether that is right). An error means that a page is not in the state that the record
-/// presupposes: the pages are then undefined. Returns the slots that entries no longer name.
-pub(crate) fn apply(
+/// A page's entry if it is known without reading: from the overlay, or else from its map page.
+pub(crate) fn known_entry(
     geometry: &Geometry,
     cache: &mut MetaCache,
-    groups: u64,
+    overlay: &Overlay,
+    page: PageId,
+) -> Option<Result<Entry, Malformed>> {
+    if let Some(entry) = overlay.get(page) {
+        return Some(Ok(entry));
+    }
+    let map = cache.get(geometry.map_of_page(page))?;
+    Some(Entry::read(&map.body, geometry.slot_of_page(page)))
+}
+
+/// Applies the changes of the record at `lsn`, which were checked. All of `concerned`'s pages are
+/// in `cache`. An error means that a page is not in the state that the record presupposes: the
+/// pages are then undefined. Returns the slots that
+/// entries no longer name.
+pub(crate) fn apply(
+    geometry: &Geometry,
+    (cache, overlay): (&mut MetaCache, &mut Overlay),
     lsn: Lsn,
     changes: &[Change],
 ) -> Result<Vec<SlotAt>, Malformed> {
-    let behind: Vec<MetaId> = concerned(geometry, changes)
-        .into_iter()
-        .filter(|id| geometry.group_of_meta(*id).is_none_or(|group| group < groups))
-        .filter(|id| cache.get(*id).expect("the caller loaded what is concerned").lsn < lsn)
-        .collect();
-    let mut pages = Pages { geometry, cache, behind: &behind, died: Vec::new() };
+    let mut totals = Totals::read(&cached(cache, MetaId::Totals).body);
+    let mut died = Vec::new();
     for change in changes {
-        pages.apply(lsn, change)?;
+        if let Some((page, entry)) = entry_after(change, lsn) {
+            if let Some(old) = known_entry(geometry, cache, overlay, page) {
+                died.extend(old?.slot());
+            }
+            overlay.set(page, entry);
+        }
+        for bit in bits_of(geometry, change) {
+            if !bitmap::set(geometry, &mut cached(cache, bit.id).body, bit.which, bit.index, bit.value) {
+                return Err(Malformed { what: BIT });
+            }
+        }
+        if let Change::Backing { group, backed } = *change {
+            let body = &mut cached(cache, MetaId::Bitmap(group)).body;
+            if bitmap::is_backed(body) == backed {
+                return Err(Malformed { what: BACKED });
+            }
+            bitmap::set_backed(body, backed);
+        }
+        totals = totals_after(change, totals).ok_or(Malformed { what: TOTALS })?;
     }
-    let died = pages.died;
-    for id in behind.iter() {
-        cache.changed(*id, lsn);
-    }
+    totals.write(&mut cached(cache, MetaId::Totals).body);
+    concerned(geometry, changes).into_iter().for_each(|id| cache.changed(id, lsn));
     Ok(died)
 }
 
-/// Checks that the present metadata pages allow `changes`, so that a record of these can be applied
-/// and redone. They do not allow them if damage has made entries, bitmaps and totals contradict
-/// each other. All of `concerned`'s pages are in `cache`.
+/// Repeats the record at `lsn`. Changes to groups from `groups` on are left out: the caller knows
+/// whether that is right. With `count`, the totals are counted on, unless they contain the record.
+pub(crate) fn redo(
+    geometry: &Geometry,
+    (cache, overlay, deferred): (&mut MetaCache, &mut Overlay, &mut Deferred),
+    groups: u64,
+    (lsn, changes): (Lsn, &[Change]),
+    count: bool,
+) -> Result<(), Malformed> {
+    let exists = |id: MetaId| geometry.group_of_meta(id).is_none_or(|group| group < groups);
+    let mut fact = |cache: &mut MetaCache, id: MetaId, fact: Fact| match (id, cache.get(id)) {
+        (_, Some(page)) => {
+            match fact {
+                Fact::Bit { which, index, value } => {
+                    let _ = bitmap::set(geometry, &mut page.body, which, index, value);
+                }
+                Fact::Backed(backed) => bitmap::set_backed(&mut page.body, backed),
+            }
+            if page.lsn < lsn {
+                cache.changed(id, lsn);
+            }
+        }
+        (MetaId::Bitmap(group), None) => deferred.note(group, lsn, fact),
+        _ => unreachable!("facts are of bitmap pages"),
+    };
+    for change in changes {
+        if let Some((page, entry)) = entry_after(change, lsn)
+            && exists(geometry.map_of_page(page))
+        {
+            // What redo has seen of the page must fit; what it has not seen was checked once.
+            if overlay.get(page).is_some_and(|old| !fits(change, old)) {
+                return Err(Malformed { what: ENTRY });
+            }
+            overlay.set(page, entry);
+        }
+        for bit in bits_of(geometry, change).filter(|bit| exists(bit.id)) {
+            fact(cache, bit.id, Fact::Bit { which: bit.which, index: bit.index, value: bit.value });
+        }
+        if let Change::Backing { group, backed } = *change
+            && exists(MetaId::Bitmap(group))
+        {
+            fact(cache, MetaId::Bitmap(group), Fact::Backed(backed));
+        }
+    }
+    let page = cached(cache, MetaId::Totals);
+    if page.lsn < lsn {
+        if count {
+            let totals = changes.iter().try_fold(Totals::read(&page.body), |totals, change| {
+                totals_after(change, totals).ok_or(Malformed { what: TOTALS })
+            })?;
+            totals.write(&mut page.body);
+        }
+        cache.changed(MetaId::Totals, lsn);
+    }
+    Ok(())
+}
+
+/// Checks that what is present allows `changes`, so that a record of these can be applied and
+/// redone. It does not if damage has made entries, bitmaps and totals contradict each other. All of
+/// `concerned`'s pages are in `cache`, and the entries of pages that move or become free are known.
 ///
 /// Errors: the index of a change that does not fit, and what of it.
 pub(crate) fn check(
     geometry: &Geometry,
-    cache: &mut MetaCache,
+    (cache, overlay): (&mut MetaCache, &Overlay),
     changes: &[Change],
 ) -> Result<(), (usize, Malformed)> {
     let mut totals = Totals::read(&cached(cache, MetaId::Totals).body);
     let mut bits = Vec::with_capacity(2 * changes.len());
     for (index, change) in changes.iter().enumerate() {
         let misfit = |what: &'static str| (index, Malformed { what });
-        if let Some(page) = change.page() {
-            let old =
-                Entry::read(&cached(cache, geometry.map_of_page(page)).body, geometry.slot_of_page(page))
-                    .map_err(|error| (index, error))?;
-            entry_after(change, Lsn::ZERO, old).ok_or(misfit(ENTRY))?;
+        if let Some(page) = change.page()
+            && let Some(old) = known_entry(geometry, cache, overlay, page)
+        {
+            // (The page that becomes allocated is free by its bit, if its entry is not known.)
+            if !fits(change, old.map_err(|error| (index, error))?) {
+                return Err(misfit(ENTRY));
+            }
         }
         for bit in bits_of(geometry, change) {
             let body = &cached(cache, bit.id).body;
@@ -134,27 +207,38 @@ fn cached(cache: &mut MetaCache, id: MetaId) -> &mut MetaPage {
     cache.get(id).expect("the caller loaded what is concerned")
 }
 
-/// A page's entry after the record at `lsn`; `None` if the entry is not in the state that the
-/// record expects.
-fn entry_after(change: &Change, lsn: Lsn, old: Entry) -> Option<Entry> {
+/// The entry that the record at `lsn` gives a page: it follows from the record alone.
+fn entry_after(change: &Change, lsn: Lsn) -> Option<(PageId, Entry)> {
     match *change {
-        Change::Allocate { .. } => (old == Entry::Free).then_some(Entry::Allocated { version: lsn }),
-        Change::Adopt { version, .. } => (old == Entry::Free).then_some(Entry::Allocated { version }),
-        Change::Free { place, .. } => (old != Entry::Free && old.place() == place).then_some(Entry::Free),
-        Change::Move { version, place, checksum, old: from, .. } => {
-            let fits = old.place() == from && old.version().is_some_and(|before| before <= version);
-            fits.then_some(Entry::Placed { version, place, checksum })
+        Change::Allocate { page } => Some((page, Entry::Allocated { version: lsn })),
+        Change::Adopt { page, version } => Some((page, Entry::Allocated { version })),
+        Change::Free { page, .. } => Some((page, Entry::Free)),
+        Change::Move { page, version, place, checksum, .. } => {
+            Some((page, Entry::Placed { version, place, checksum }))
         }
-        Change::Delta { version, at, rent, .. } => match old {
-            Entry::Placed { version: before, place, checksum }
-            | Entry::Delta { version: before, place, checksum, .. }
-                if before <= version =>
-            {
-                Some(Entry::Delta { version, place, checksum, at, rent })
+        Change::Delta { page, version, place, checksum, at, rent } => {
+            Some((page, Entry::Delta { version, place, checksum, at, rent }))
+        }
+        Change::DeltaPage { .. } | Change::DeltaFreed { .. } | Change::Backing { .. } => None,
+    }
+}
+
+/// Whether a page's entry is in the state that the change expects.
+fn fits(change: &Change, old: Entry) -> bool {
+    match *change {
+        Change::Allocate { .. } | Change::Adopt { .. } => old == Entry::Free,
+        Change::Free { place, .. } => old != Entry::Free && old.place() == place,
+        Change::Move { version, old: from, .. } => {
+            old.place() == from && old.version().is_some_and(|before| before <= version)
+        }
+        Change::Delta { version, place, checksum, .. } => match old {
+            Entry::Placed { version: before, place: at, checksum: of }
+            | Entry::Delta { version: before, place: at, checksum: of, .. } => {
+                before <= version && (at, of) == (place, checksum)
             }
-            _ => None,
+            _ => false,
         },
-        Change::DeltaPage { .. } | Change::DeltaFreed { .. } | Change::Backing { .. } => Some(old),
+        Change::DeltaPage { .. } | Change::DeltaFreed { .. } | Change::Backing { .. } => true,
     }
 }
 
@@ -224,51 +308,4 @@ fn totals_after(change: &Change, mut totals: Totals) -> Option<Totals> {
         }
     }
     Some(totals)
-}
-
-struct Pages<'a> {
-    geometry: &'a Geometry,
-    cache: &'a mut MetaCache,
-    behind: &'a [MetaId],
-    died: Vec<SlotAt>,
-}
-
-impl Pages<'_> {
-    fn apply(&mut self, lsn: Lsn, change: &Change) -> Result<(), Malformed> {
-        let geometry = self.geometry;
-        if let Some(page) = change.page()
-            && let Some(body) = self.body(geometry.map_of_page(page))
-        {
-            let slot = geometry.slot_of_page(page);
-            let old = Entry::read(body, slot)?;
-            let new = entry_after(change, lsn, old).ok_or(Malformed { what: ENTRY })?;
-            new.write(body, slot);
-            self.died.extend(old.slot());
-        }
-        for bit in bits_of(geometry, change) {
-            if let Some(body) = self.body(bit.id)
-                && !bitmap::set(geometry, body, bit.which, bit.index, bit.value)
-            {
-                return Err(Malformed { what: BIT });
-            }
-        }
-        if let Change::Backing { group, backed } = *change
-            && let Some(body) = self.body(MetaId::Bitmap(group))
-        {
-            if bitmap::is_backed(body) == backed {
-                return Err(Malformed { what: BACKED });
-            }
-            bitmap::set_backed(body, backed);
-        }
-        if let Some(body) = self.body(MetaId::Totals) {
-            totals_after(change, Totals::read(body)).ok_or(Malformed { what: TOTALS })?.write(body);
-        }
-        Ok(())
-    }
-
-    /// The body of a page that does not contain the record yet.
-    fn body(&mut self, id: MetaId) -> Option<&mut [u8]> {
-        self.behind.binary_search(&id).ok()?;
-        Some(&mut self.cache.get(id).expect("pages behind are cached").body)
-    }
 }

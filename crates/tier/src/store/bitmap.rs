@@ -54,6 +54,21 @@ pub(crate) fn set(geometry: &Geometry, body: &mut [u8], which: Which, index: u64
     old != new
 }
 
+/// Gives the bits of segment `segment` that are set in `changed` the values that they have in
+/// `values`.
+pub(crate) fn merge_word(
+    geometry: &Geometry,
+    body: &mut [u8],
+    which: Which,
+    segment: usize,
+    changed: u64,
+    values: u64,
+) {
+    let merged = word(geometry, body, which, segment) & !changed | values & changed;
+    let at = word_at(geometry, which, segment);
+    body[at..at + 8].copy_from_slice(&merged.to_le_bytes());
+}
+
 /// Number of bits set in a map.
 pub(crate) fn count(geometry: &Geometry, body: &[u8], which: Which) -> u64 {
     (0..geometry.segments()).map(|segment| u64::from(word(geometry, body, which, segment).count_ones())).sum()

@@ -129,8 +129,15 @@ impl Store {
                     (Some(before), Some(after)) if before.is_same_version(after) => {
                         self.judge_slots(id, after, loaded, report)?;
                     }
-                    // A page that is not in memory is judged when it is loaded below.
-                    (None, None) => {}
+                    // A page that is not in memory is judged when it is loaded below: but for its
+                    // older slot, if it is known which that is.
+                    (None, None) => match loaded {
+                        Ok(loaded) if self.has_bad_older_slot(id, &loaded) => match attempt {
+                            ATTEMPTS => report.fault(suspects::ambiguous(id).to_string()),
+                            _ => moved.push(id),
+                        },
+                        _ => {}
+                    },
                     _ => moved.push(id),
                 }
             }
@@ -140,6 +147,13 @@ impl Store {
             left = moved;
         }
         Ok(())
+    }
+
+    /// Whether the newer slot of a page that was read is right, and known to be the newer, and the
+    /// other one is bad.
+    fn has_bad_older_slot(&self, id: MetaId, loaded: &Loaded) -> bool {
+        let state = self.state.lock();
+        !loaded.sound && !state.sweep.may_be_torn(id) && state.sequences.has(id, loaded.image.sequence)
     }
 
     /// The state of the versions of metadata pages on the device; `None` if their group no longer
@@ -166,9 +180,8 @@ impl Store {
                  is damaged",
                 stamp.sequence, loaded.image.sequence
             ));
-        } else if !loaded.sound && !stamp.changed {
-            // (After recovery a slot that was torn stays bad until the page, which redo changed, is
-            // written.)
+        } else if !loaded.sound && !self.state.lock().sweep.may_be_torn(id) {
+            // (After recovery a slot that was torn stays bad until the next round writes the page.)
             report.fault(suspects::ambiguous(id).to_string());
         }
         Ok(())

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //! 0        64 KiB    128 KiB   192 KiB   256 KiB
-//! | header | header  | totals  | totals  | group 0 | group 1 | ...
+//! | header | header  | totals  | totals  | log 0 ... 15 | group 0 | group 1 | ...
 //! | slot A | slot B  | slot A  | slot B  |
 //!
-//! group: | bitmap A | bitmap B | map 0 A | map 0 B | ... | map m-1 B | padding | place 0 | ...
+//! group: | bitmap A | bitmap B | map 0 A | ... | map m-1 B | log 0 ... k-1 | pad | place 0 | ...
 //! ```
+//! `log`: blocks of the map log, counted through all of the file. Their number grows with the file,
+//! as the number of map pages does.
+//!
 //! The slots of the fixed area are 64 KiB apart so that their offsets do not depend on anything
 //! that would have to be read first, and so that no two of them share a block of any device.
 //!
@@ -22,8 +25,12 @@ use std::fmt;
 
 /// Bytes between the slots of the fixed area.
 pub(crate) const FIXED_SLOT_STRIDE: u64 = 64 * 1024;
-/// Offset of group 0.
-pub(crate) const GROUPS_START: u64 = 4 * FIXED_SLOT_STRIDE;
+/// Offset of the map log's first block.
+const BLOCKS_START: u64 = 4 * FIXED_SLOT_STRIDE;
+/// Blocks of the map log before group 0.
+pub(crate) const FIXED_BLOCKS: u64 = 16;
+/// Map pages of a group for each of its blocks of the map log, which hold about 170 moves each.
+const MAPS_PER_BLOCK: u64 = 3;
 /// Bytes before the bits in the body of a bitmap page.
 pub(crate) const BITMAP_PREFIX_BYTES: usize = 8;
 /// Bound of place numbers: a map entry has 40 bits for one.
@@ -72,6 +79,9 @@ pub(crate) struct Geometry {
     pub entries_per_map: u64,
     /// Places, and map entries, of a group.
     pub places_per_group: u64,
+    /// Blocks of the map log in a group.
+    pub blocks_per_group: u64,
+    groups_start: u64,
     places_start: u64,
     group_bytes: u64,
 }
@@ -100,7 +110,9 @@ impl Geometry {
                 layout.meta_bytes
             ));
         }
-        let meta_area = 2 * (1 + maps_per_group) * layout.meta_bytes as u64;
+        let blocks_per_group = maps_per_group.div_ceil(MAPS_PER_BLOCK);
+        let groups_start = BLOCKS_START + FIXED_BLOCKS * layout.meta_bytes as u64;
+        let meta_area = (2 * (1 + maps_per_group) + blocks_per_group) * layout.meta_bytes as u64;
         let places_start = meta_area.next_multiple_of(page_size.max(layout.meta_bytes) as u64);
         let group_bytes = (places_start + places_per_group * page_size as u64)
             .next_multiple_of(page_size.max(layout.meta_bytes) as u64);
@@ -110,6 +122,8 @@ impl Geometry {
             maps_per_group,
             entries_per_map,
             places_per_group,
+            blocks_per_group,
+            groups_start: groups_start.next_multiple_of(FIXED_SLOT_STRIDE),
             places_start,
             group_bytes,
         })
@@ -131,7 +145,7 @@ impl Geometry {
     /// the greatest place number.
     pub(crate) fn group_offset(&self, group: u64) -> Option<u64> {
         (group <= PLACES_MAX / self.places_per_group).then_some(())?;
-        group.checked_mul(self.group_bytes)?.checked_add(GROUPS_START)
+        group.checked_mul(self.group_bytes)?.checked_add(self.groups_start)
     }
     /// Offset of a slot of a metadata page. Its group must exist.
     pub(crate) fn meta_offset(&self, id: MetaId, slot: Slot) -> u64 {
@@ -142,6 +156,24 @@ impl Geometry {
         };
         self.group_offset(group).expect("the group exists")
             + (2 * index + slot.index()) * self.meta_bytes as u64
+    }
+    /// Blocks of the map log in a file of `groups` groups.
+    pub(crate) fn blocks(&self, groups: u64) -> u64 {
+        FIXED_BLOCKS + groups * self.blocks_per_group
+    }
+    /// The end of the adjacent blocks of which `block` is one.
+    pub(crate) fn adjacent_blocks_end(&self, block: u64) -> u64 {
+        match block.checked_sub(FIXED_BLOCKS) {
+            None => FIXED_BLOCKS,
+            Some(index) => FIXED_BLOCKS + (index / self.blocks_per_group + 1) * self.blocks_per_group,
+        }
+    }
+    /// Offset of a block of the map log. Its group must exist.
+    pub(crate) fn block_offset(&self, block: u64) -> u64 {
+        let meta_bytes = self.meta_bytes as u64;
+        let Some(index) = block.checked_sub(FIXED_BLOCKS) else { return BLOCKS_START + block * meta_bytes };
+        let group = self.group_offset(index / self.blocks_per_group).expect("the group exists");
+        group + self.meta_area_bytes() as u64 + index % self.blocks_per_group * meta_bytes
     }
     /// Offset of a slot of the header.
     pub(crate) fn header_offset(slot: Slot) -> u64 {
@@ -213,6 +245,13 @@ mod tests {
                         assert_eq!(g.group_of_meta(MetaId::Map(map)), Some(group));
                     }
                 }
+            }
+            for block in 0..g.blocks(3) {
+                ranges.push((g.block_offset(block), meta_bytes as u64));
+            }
+            for block in 1..g.blocks(3) {
+                let adjacent = g.block_offset(block - 1) + meta_bytes as u64 == g.block_offset(block);
+                assert!(adjacent || g.adjacent_blocks_end(block - 1) == block);
             }
             for place in 0..3 * g.places_per_group {
                 ranges.push((g.place_offset(Place(place)), page_size as u64));

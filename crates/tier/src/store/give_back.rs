@@ -1,8 +1,9 @@
 //! Returning space to the file system, a group at a time, when much of the file is free.
 //!
 //! The last group, if it holds no page and no page number of it is in use, is cut off: its metadata
-//! is first made durable, then the header stops counting it, then the file is truncated. The header
-//! keeps the LSN of that moment: redo skips what older records say of groups that no longer exist.
+//! is first written and the map log leaves it, then the header stops counting it, then the file is
+//! truncated. The header keeps the LSN of that moment: redo skips what older records say of groups
+//! that no longer exist.
 //!
 //! Another group without a used place keeps its metadata and returns the space of its places: a map
 //! record notes it and is made durable first. Before its places are used again they are written
@@ -47,16 +48,21 @@ impl Store {
         match (last, victim) {
             (Some(last), _) => {
                 // Under `growth` the number of groups cannot change meanwhile.
-                self.write_back_all()?;
-                let _write_back = self.write_back.lock();
+                let rounds = &mut self.write_back.lock();
+                self.sweep_all(rounds)?;
+                self.vacate_blocks(rounds, last)?;
                 {
                     let _order = self.order.lock();
                     let mut state = self.state.lock();
                     let pages = || pages_of_group(&self.geometry, last);
-                    if !state.space.is_vacant(&self.geometry, last) || state.cache.in_use(pages()) {
+                    if !state.space.is_vacant(&self.geometry, last)
+                        || state.cache.in_use(pages())
+                        || state.lacks(&self.geometry, last)
+                    {
                         return Ok(Progress::Idle);
                     }
                     state.cache.forget(pages());
+                    state.sequences.forget_from(&self.geometry, last);
                     state.space.remove_last_group();
                     self.debug_assert_backed(&mut state);
                 }
@@ -144,7 +150,7 @@ impl Store {
             }
         };
         let mut state = self.state.lock();
-        state.apply(&self.geometry, appended.first, &[Change::Backing { group, backed }]).map_err(
+        state.apply(&self.geometry, (appended.first, record), &[Change::Backing { group, backed }]).map_err(
             |error| {
                 let error = TierError::new(TierErrorKind::Damaged, format!("group {group}: {error}"));
                 self.poison.set(&error);

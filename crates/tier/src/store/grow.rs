@@ -5,12 +5,13 @@
 //! older slot. Before that nothing names them, and the next growth formats them again.
 
 use super::bitmap;
-use super::geometry::{GROUPS_START, Geometry, Slot};
+use super::geometry::{Geometry, Slot};
 use super::header::{self, Header};
+use super::map_block::Anchor;
 use super::meta_page::{self, MetaId};
 use super::options::Layout;
 use super::state::Store;
-use super::totals::Totals;
+use super::totals::{self, Totals};
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::{DatabaseId, Lsn};
 use firndb_device::{AlignedBuf, Device, DeviceErrorKind, Durability, Fill};
@@ -40,11 +41,14 @@ pub(crate) fn format(
     device.sync()?;
     let mut body = vec![0; geometry.body_bytes()];
     Totals::default().write(&mut body);
+    totals::announce(&mut body, Anchor::NEW, &[]);
     let mut page = AlignedBuf::zeroed(2 * geometry.meta_bytes);
     meta_page::encode_fresh(database, MetaId::Totals, Lsn::ZERO, &body, &mut page);
     for (slot, bytes) in [Slot::A, Slot::B].into_iter().zip(page.chunks(geometry.meta_bytes)) {
         device.write(geometry.meta_offset(MetaId::Totals, slot), bytes, Durability::Later)?;
     }
+    let first = geometry.block_offset(Anchor::NEW.first.block);
+    device.write(first, &AlignedBuf::zeroed(geometry.meta_bytes), Durability::Later)?;
     format_group(device, database, geometry, 0, Lsn::ZERO)?;
     device.sync()?;
     let header = Header {
@@ -112,7 +116,6 @@ impl Store {
         let end = end.ok_or_else(|| {
             TierError::new(TierErrorKind::Full, "the store has reached the largest size its format allows")
         })?;
-        assert!(end > GROUPS_START);
         self.device.grow(end, Fill::Reserved)?;
         // A record about an earlier group of this number is durable (see `give_back`), so redo must
         // skip it; a record not yet durable can only concern the new group, so redo must not skip

@@ -3,18 +3,21 @@
 //! Invariants:
 //! * a page is in at most one frame, and not while it is being loaded;
 //! * only a page that is clean, not being written and not pinned is dropped;
-//! * `dirty_since` is the LSN of the first change that no write under way or completed contains,
-//!   `writing_since` of the first change that the write under way would make durable: the log is
-//!   needed from the lesser of the two.
+//! * a page is `dirty` if a record has changed it since its last write was begun. Map pages never
+//!   are: what changes of them is in the overlay until a sweep writes them.
 
-use super::geometry::Slot;
+use super::entry::Entry;
+use super::geometry::{Geometry, Slot};
 use super::meta_page::{MetaId, MetaImage};
-use firndb_base::Lsn;
+use super::overlay::Overlay;
 use firndb_base::hash::FixedMap;
+use firndb_base::{Lsn, PageId};
 use std::collections::BTreeSet;
 
 /// Bytes of DRAM that a cached page takes beyond its body, tables included.
 const FRAME_OVERHEAD_BYTES: usize = 160;
+/// Pages held, however small the budget.
+const PAGES_LEAST: usize = 8;
 /// Frames examined for eviction when most pages are changed.
 const CROWDED_STEPS: usize = 64;
 
@@ -28,19 +31,13 @@ pub(crate) struct MetaPage {
     slot: Slot,
     pins: u32,
     referenced: bool,
-    dirty_since: Option<Lsn>,
-    writing_since: Option<Lsn>,
+    dirty: bool,
+    writing: bool,
 }
 
 impl MetaPage {
     fn evictable(&self) -> bool {
-        self.pins == 0 && self.dirty_since.is_none() && self.writing_since.is_none()
-    }
-    fn needed_from(&self) -> Option<Lsn> {
-        match (self.dirty_since, self.writing_since) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (one, other) => one.or(other),
-        }
+        self.pins == 0 && !self.dirty && !self.writing
     }
 }
 
@@ -52,6 +49,8 @@ pub(crate) struct WriteOut {
     pub sequence: u64,
     pub slot: Slot,
     pub body: Box<[u8]>,
+    /// The entries of the overlay that were put into the copy.
+    pub merged: Vec<(PageId, Entry)>,
 }
 
 /// State of a page's version on the device.
@@ -60,8 +59,6 @@ pub(crate) struct Stamp {
     pub sequence: u64,
     /// Whether a write is replacing it.
     writing: bool,
-    /// Whether the page in memory was changed since it was read or written.
-    pub changed: bool,
 }
 
 impl Stamp {
@@ -77,8 +74,11 @@ pub(crate) struct MetaCache {
     frames: Vec<Option<MetaPage>>,
     empty: Vec<usize>,
     hand: usize,
-    budget_pages: usize,
-    /// Number of pages with a `dirty_since`.
+    budget_bytes: usize,
+    /// Of the budget, what the rest of the map takes.
+    others_bytes: usize,
+    page_bytes: usize,
+    /// Number of dirty pages.
     dirty: usize,
     /// Pages that some thread is reading; only that thread may insert them.
     pub loading: BTreeSet<MetaId>,
@@ -92,7 +92,9 @@ impl MetaCache {
             frames: Vec::new(),
             empty: Vec::new(),
             hand: 0,
-            budget_pages: (budget_bytes / (meta_bytes + FRAME_OVERHEAD_BYTES)).max(8),
+            budget_bytes,
+            others_bytes: 0,
+            page_bytes: meta_bytes + FRAME_OVERHEAD_BYTES,
             dirty: 0,
             loading: BTreeSet::new(),
         }
@@ -106,7 +108,14 @@ impl MetaCache {
         self.index.len()
     }
     pub(crate) fn budget_pages(&self) -> usize {
-        self.budget_pages
+        (self.budget_bytes.saturating_sub(self.others_bytes) / self.page_bytes).max(PAGES_LEAST)
+    }
+    pub(crate) fn budget_bytes(&self) -> usize {
+        self.budget_bytes
+    }
+    /// Leaves `others_bytes` of the budget to the rest of the map.
+    pub(crate) fn leave(&mut self, others_bytes: usize) {
+        self.others_bytes = others_bytes;
     }
     pub(crate) fn get(&mut self, id: MetaId) -> Option<&mut MetaPage> {
         let frame = *self.index.get(&id)?;
@@ -132,10 +141,7 @@ impl MetaCache {
         let page = self.get(id).expect("only a cached page is changed");
         assert!(lsn > page.lsn, "{id:?} goes back from {:?} to {lsn:?}", page.lsn);
         page.lsn = lsn;
-        if page.dirty_since.is_none() {
-            page.dirty_since = Some(lsn);
-            self.dirty += 1;
-        }
+        self.dirty += usize::from(!std::mem::replace(&mut page.dirty, true));
     }
 
     /// Asserts the invariants that the module's head states, as far as memory shows them.
@@ -147,11 +153,8 @@ impl MetaCache {
                 self.index.get(&page.id).map(|&frame| self.frames[frame].as_ref().map(|page| page.id));
             assert_eq!(frame, Some(Some(page.id)), "{:?} is cached once", page.id);
             assert!(!self.loading.contains(&page.id), "{:?} is cached, and being loaded", page.id);
-            assert!(page.dirty_since.is_none_or(|since| since <= page.lsn));
-            if let (Some(writing), Some(dirty)) = (page.writing_since, page.dirty_since) {
-                assert!(writing < dirty, "{:?}: what came after the copy is newer", page.id);
-            }
-            dirty += usize::from(page.dirty_since.is_some());
+            assert!(!page.dirty || !matches!(page.id, MetaId::Map(_)), "{:?} is changed by sweeps", page.id);
+            dirty += usize::from(page.dirty);
         }
         assert_eq!(dirty, self.dirty, "changed pages are counted");
     }
@@ -159,7 +162,7 @@ impl MetaCache {
     /// Inserts a page that was just read, clean. Evicts another if the budget requires it and one
     /// can be evicted.
     pub(crate) fn insert(&mut self, id: MetaId, image: MetaImage) {
-        while self.index.len() >= self.budget_pages && self.evict_one() {}
+        while self.index.len() >= self.budget_pages() && self.evict_one() {}
         let page = MetaPage {
             id,
             lsn: image.lsn,
@@ -168,8 +171,8 @@ impl MetaCache {
             slot: image.slot,
             pins: 0,
             referenced: true,
-            dirty_since: None,
-            writing_since: None,
+            dirty: false,
+            writing: false,
         };
         let frame = self.empty.pop().unwrap_or_else(|| {
             self.frames.push(None);
@@ -216,22 +219,13 @@ impl MetaCache {
             }
         }
     }
-    /// Every page's id and the LSN of the last record it contains.
-    pub(crate) fn lsns(&self) -> impl Iterator<Item = (MetaId, Lsn)> {
-        self.frames.iter().flatten().map(|page| (page.id, page.lsn))
-    }
-    /// Whether the page is held and was changed since it was read or written.
-    pub(crate) fn is_changed(&self, id: MetaId) -> bool {
-        self.stamp(id).is_some_and(|stamp| stamp.changed)
+    /// Whether a record has changed the page since its last write was begun.
+    pub(crate) fn is_dirty(&self, id: MetaId) -> bool {
+        self.peek(id).is_some_and(|page| page.dirty)
     }
     /// The state of the version on the device of a page that is held.
     pub(crate) fn stamp(&self, id: MetaId) -> Option<Stamp> {
-        let page = self.index.get(&id).and_then(|frame| self.frames[*frame].as_ref())?;
-        Some(Stamp {
-            sequence: page.sequence,
-            writing: page.writing_since.is_some(),
-            changed: page.dirty_since.is_some() || page.writing_since.is_some(),
-        })
+        self.peek(id).map(|page| Stamp { sequence: page.sequence, writing: page.writing })
     }
     /// Whether any of the pages is pinned, loading, changed or being written.
     pub(crate) fn in_use(&self, mut ids: impl Iterator<Item = MetaId>) -> bool {
@@ -241,35 +235,39 @@ impl MetaCache {
         })
     }
 
-    /// Number of changed pages that are not being written.
+    /// Number of dirty pages.
     pub(crate) fn dirty(&self) -> usize {
         self.dirty
     }
-    /// The LSN from which the log is needed for pages not written yet.
-    pub(crate) fn needed_from(&self) -> Option<Lsn> {
-        self.frames.iter().flatten().filter_map(MetaPage::needed_from).min()
-    }
 
-    /// Copies up to `limit` changed pages for writing, first those that need the log from the
-    /// oldest LSN.
-    pub(crate) fn begin_write(&mut self, limit: usize) -> Vec<WriteOut> {
+    /// Copies pages, which are held, for writing; map pages with their entries of the overlay, as
+    /// containing all records up to `upto`.
+    pub(crate) fn begin_write(
+        &mut self,
+        geometry: &Geometry,
+        overlay: &Overlay,
+        upto: Lsn,
+        ids: &[MetaId],
+    ) -> Vec<WriteOut> {
         if cfg!(debug_assertions) {
             self.check();
         }
-        let mut dirty: Vec<(Lsn, MetaId)> =
-            self.frames.iter().flatten().filter_map(|page| Some((page.dirty_since?, page.id))).collect();
-        dirty.sort_unstable();
-        dirty.truncate(limit);
-        dirty.sort_unstable_by_key(|(_, id)| *id);
-        let mut out = Vec::with_capacity(dirty.len());
-        for (_, id) in dirty {
-            let page = self.get(id).expect("it was just seen");
-            assert!(page.writing_since.is_none(), "{id:?} is written by one thread at a time");
-            page.writing_since = page.dirty_since.take();
-            let (lsn, sequence, slot) = (page.lsn, page.sequence + 1, page.slot.other());
-            let body = page.body.clone();
-            self.dirty -= 1;
-            out.push(WriteOut { id, lsn, sequence, slot, body });
+        let mut out = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let page = self.get(id).expect("the caller pinned it");
+            assert!(!std::mem::replace(&mut page.writing, true), "{id:?} is written by one thread at a time");
+            let was_dirty = std::mem::take(&mut page.dirty);
+            let (sequence, slot) = (page.sequence + 1, page.slot.other());
+            let (mut lsn, mut body, mut merged) = (page.lsn, page.body.clone(), Vec::new());
+            if let MetaId::Map(map) = id {
+                lsn = lsn.max(upto);
+                for (page, entry) in overlay.of_map(geometry, map) {
+                    entry.write(&mut body, geometry.slot_of_page(page));
+                    merged.push((page, entry));
+                }
+            }
+            self.dirty -= usize::from(was_dirty);
+            out.push(WriteOut { id, lsn, sequence, slot, body, merged });
         }
         out
     }
@@ -277,12 +275,18 @@ impl MetaCache {
     /// Ends a write: the written slot is the current one now, or nothing has changed.
     pub(crate) fn end_write(&mut self, written: &WriteOut, done: bool) {
         let page = self.get(written.id).expect("a page being written is not dropped");
-        let since = page.writing_since.take().expect("a write was begun");
+        assert!(std::mem::take(&mut page.writing), "a write was begun");
         debug_assert!(written.slot == page.slot.other() && written.sequence == page.sequence + 1);
+        let is_map = matches!(written.id, MetaId::Map(_));
         if done {
             (page.sequence, page.slot) = (written.sequence, written.slot);
-        } else if page.dirty_since.replace(since).is_none() {
-            self.dirty += 1;
+        }
+        if done && is_map {
+            page.lsn = written.lsn;
+            page.body.clone_from(&written.body);
+        }
+        if !done && !is_map {
+            self.dirty += usize::from(!std::mem::replace(&mut page.dirty, true));
         }
     }
 }
@@ -290,6 +294,7 @@ impl MetaCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::options::Layout;
 
     fn cache_with(pages: u64) -> MetaCache {
         let mut cache = MetaCache::new(0, 512);
@@ -301,30 +306,41 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_needed_from_the_first_change_until_a_write_is_done() {
-        let mut cache = cache_with(2);
-        assert_eq!(cache.needed_from(), None);
-        cache.changed(MetaId::Map(0), Lsn(10));
-        cache.changed(MetaId::Map(0), Lsn(11));
-        let round = cache.begin_write(9);
-        assert_eq!((round.len(), round[0].sequence, round[0].slot), (1, 2, Slot::B));
-        cache.changed(MetaId::Map(0), Lsn(12));
-        assert_eq!(cache.needed_from(), Some(Lsn(10)), "the write may still fail");
-        cache.end_write(&round[0], false);
-        assert_eq!(cache.needed_from(), Some(Lsn(10)));
-        let round = cache.begin_write(9);
+    fn a_write_that_fails_leaves_the_page_dirty_and_its_slot_to_be_written_again() {
+        let geometry = Geometry::new(512, Layout { meta_bytes: 512, maps_per_group: 2 }).unwrap();
+        let (mut cache, mut overlay) = (cache_with(2), Overlay::default());
+        let (bits, map) = (MetaId::Bitmap(0), MetaId::Map(0));
+        let body = vec![0; 448].into_boxed_slice();
+        for id in [bits, map] {
+            cache.forget(std::iter::once(id));
+            cache.insert(id, MetaImage { lsn: Lsn(1), sequence: 1, slot: Slot::A, body: body.clone() });
+        }
+        cache.changed(bits, Lsn(10));
+        let entry = Entry::Allocated { version: Lsn(10) };
+        overlay.set(PageId(3), entry);
+        let round = cache.begin_write(&geometry, &overlay, Lsn(11), &[bits, map]);
+        let of = |index: usize| (round[index].lsn, round[index].sequence, round[index].slot);
+        assert_eq!((of(0), of(1)), ((Lsn(10), 2, Slot::B), (Lsn(11), 2, Slot::B)));
+        assert_eq!(Entry::read(&round[1].body, 3), Ok(entry));
+        cache.changed(bits, Lsn(12));
+        round.iter().for_each(|page| cache.end_write(page, false));
+        assert!(cache.is_dirty(bits) && cache.dirty() == 1);
+        assert_eq!(Entry::read(&cache.get(map).unwrap().body, 3), Ok(Entry::Free));
+        let round = cache.begin_write(&geometry, &overlay, Lsn(13), &[bits, map]);
         assert_eq!((round[0].lsn, round[0].slot), (Lsn(12), Slot::B), "the same slot again");
-        cache.changed(MetaId::Map(0), Lsn(13));
-        cache.end_write(&round[0], true);
-        assert_eq!(cache.needed_from(), Some(Lsn(13)), "what came after the copy");
-        assert_eq!(cache.begin_write(9)[0].slot, Slot::A);
+        round.iter().for_each(|page| cache.end_write(page, true));
+        assert_eq!((cache.dirty(), cache.get(map).unwrap().lsn), (0, Lsn(13)));
+        assert_eq!(Entry::read(&cache.get(map).unwrap().body, 3), Ok(entry));
+        assert_eq!(cache.begin_write(&geometry, &overlay, Lsn(13), &[bits])[0].slot, Slot::A);
     }
 
     #[test]
     fn only_clean_unpinned_pages_make_room() {
         let mut cache = cache_with(8);
         assert!(cache.pin(MetaId::Map(0)));
-        cache.changed(MetaId::Map(1), Lsn(5));
+        let body = vec![0; 8].into_boxed_slice();
+        cache.insert(MetaId::Bitmap(0), MetaImage { lsn: Lsn(1), sequence: 1, slot: Slot::A, body });
+        cache.changed(MetaId::Bitmap(0), Lsn(5));
         for number in 8..40 {
             let body = vec![0; 8].into_boxed_slice();
             cache.insert(MetaId::Map(number), MetaImage { lsn: Lsn(1), sequence: 1, slot: Slot::A, body });
@@ -332,7 +348,7 @@ mod tests {
         assert_eq!(cache.len(), 8, "the budget is kept");
         assert!(
             cache.contains(MetaId::Map(0))
-                && cache.contains(MetaId::Map(1))
+                && cache.contains(MetaId::Bitmap(0))
                 && cache.contains(MetaId::Map(39))
         );
         cache.unpin(MetaId::Map(0));

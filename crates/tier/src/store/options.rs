@@ -7,8 +7,8 @@ use crate::error::{TierError, TierErrorKind};
 pub struct StoreOptions {
     /// Page size in bytes; a power of two from 512 to 65536.
     pub page_size: usize,
-    /// DRAM in bytes for cached map pages. Exceeded only by pages in use by calls under way and,
-    /// during recovery, by changed pages (the volume of the log bounds their number).
+    /// DRAM in bytes for the map: changed entries, and metadata pages. Exceeded only by what calls
+    /// under way use.
     pub map_budget_bytes: usize,
 }
 

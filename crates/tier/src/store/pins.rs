@@ -1,5 +1,6 @@
 //! Metadata pages pinned in memory while a call works with them.
 
+use super::geometry::Geometry;
 use super::load::Loaded;
 use super::meta_page::{MetaId, MetaImage};
 use super::state::{State, Store};
@@ -65,8 +66,9 @@ impl Store {
                 continue;
             }
             drop(state);
-            let loaded = self.load(&mine);
-            // During recovery `finish_redo` compares.
+            let loaded = self.load_newest(&mine);
+            // During recovery `finish_redo` looks at the totals, and what redo is given lies
+            // before.
             let log_end = self.journal.get().map_or(Lsn(u64::MAX), |journal| journal.durable());
             let mut state = self.state.lock();
             let mut failure = None;
@@ -74,7 +76,7 @@ impl Store {
                 state.cache.loading.remove(id);
                 match image.and_then(|loaded| state.accept(*id, loaded, log_end)) {
                     Ok(image) => {
-                        state.cache.insert(*id, image);
+                        state.insert(&self.geometry, *id, image);
                         // At once, or the next insertion might evict it.
                         assert!(state.cache.pin(*id));
                         pins.ids.push(*id);
@@ -98,12 +100,22 @@ impl State {
         if loaded.image.lsn >= log_end {
             return Err(suspects::beyond_the_log(id, loaded.image.lsn, log_end));
         }
-        if !loaded.sound {
-            if !self.recovering {
-                return Err(suspects::ambiguous(id));
-            }
-            self.suspects.insert(id);
+        if !loaded.sound && id == MetaId::Totals && self.recovering {
+            self.recount = true;
+        } else if !loaded.sound && !self.sweep.may_be_torn(id) {
+            return Err(suspects::ambiguous(id));
         }
         Ok(loaded.image)
+    }
+
+    /// Inserts a page that was read, with what it lacks.
+    fn insert(&mut self, geometry: &Geometry, id: MetaId, mut image: MetaImage) {
+        let completed = self.deferred.complete(geometry, id, &mut image.body);
+        let found = image.lsn;
+        self.sequences.note(id, image.sequence);
+        self.cache.insert(id, image);
+        if let Some(lsn) = completed.filter(|lsn| *lsn > found) {
+            self.cache.changed(id, lsn);
+        }
     }
 }

@@ -80,7 +80,8 @@ impl Store {
             let state = self.state.lock();
             found.extend(pages.iter().map(|page| {
                 let map = state.cache.peek(self.geometry.map_of_page(*page));
-                match map.map(|map| Entry::read(&map.body, self.geometry.slot_of_page(*page))) {
+                let in_map = || map.map(|map| Entry::read(&map.body, self.geometry.slot_of_page(*page)));
+                match state.overlay.get(*page).map(Ok).or_else(in_map) {
                     Some(Ok(Entry::Placed { place, .. } | Entry::Delta { place, .. })) => {
                         Whereabouts::Store { place: place.0 }
                     }
@@ -312,15 +313,14 @@ fn same(now: &Result<Looked, TierError>, before: &Result<Looked, TierError>) -> 
 }
 
 impl State {
-    /// Where a page is, if its map page is in memory, or none is needed.
+    /// Where a page is, if its entry is known without reading.
     fn look_in_memory(&mut self, store: &Store, page: PageId) -> Option<Result<Looked, TierError>> {
         let entry = self.entry_in_memory(store, page)?;
         let waits = self.deltas.buffer.get(page).map(|held| held.delta.clone());
         Some(entry.map(|entry| Looked { entry, waits }))
     }
 
-    /// A page's entry if its map page is in memory, or no map page is needed: `Free` for numbers
-    /// beyond all groups.
+    /// A page's entry if it is known without reading: `Free` for numbers beyond all groups.
     pub(crate) fn entry_in_memory(
         &mut self,
         store: &Store,
@@ -330,8 +330,8 @@ impl State {
             return Some(Ok(Entry::Free));
         }
         let id = store.geometry.map_of_page(page);
-        let map = self.cache.get(id)?;
-        let entry = Entry::read(&map.body, store.geometry.slot_of_page(page))
+        let entry = self
+            .known_entry(&store.geometry, page)?
             .map_err(|error| TierError::new(TierErrorKind::Damaged, format!("{id:?}, {page:?}: {error}")));
         let groups = self.space.groups();
         let beyond = |place: &Place| store.geometry.group_of_place(*place) >= groups;
@@ -346,8 +346,8 @@ impl State {
         }))
     }
 
-    /// A page's entry, from a pinned map page; `Free` for numbers beyond all groups.
+    /// A page's entry, which is known; `Free` for numbers beyond all groups.
     pub(crate) fn entry(&mut self, store: &Store, page: PageId) -> Result<Entry, TierError> {
-        self.entry_in_memory(store, page).expect("the caller pinned the map page")
+        self.entry_in_memory(store, page).expect("the caller knows it, or pinned the map page")
     }
 }

@@ -29,7 +29,8 @@ pub(crate) enum Change {
     /// A place becomes a delta page.
     DeltaPage { place: Place },
     /// A page has a new version: its image as before, with the changes in a slot of a delta page.
-    Delta { page: PageId, version: Lsn, at: SlotAt, rent: u8 },
+    /// (Place and checksum of the image are named so that redo need not read the map page.)
+    Delta { page: PageId, version: Lsn, place: Place, checksum: u32, at: SlotAt, rent: u8 },
     /// A delta page of which no slot is in use becomes free.
     DeltaFreed { place: Place },
     /// A group without used places returns their space (`backed: false`) or gets it again.
@@ -137,10 +138,14 @@ pub(crate) fn encode_deltas(changes: &[Change]) -> Vec<u8> {
         out.put_varint(place.0);
         out.put_varint(slots.len() as u64);
         for slot in slots {
-            let Change::Delta { page, version, at, rent } = *slot else { unreachable!("grouped so") };
+            let Change::Delta { page, version, place: image, checksum, at, rent } = *slot else {
+                unreachable!("grouped so")
+            };
             assert_eq!(at.place, *place, "{page:?} is in a slot of the page before it");
             out.put_varint(page.0);
             out.put_varint(version.0);
+            out.put_varint(image.0);
+            out.put_u32(checksum);
             out.put_u8(at.slot);
             out.put_u8(rent);
         }
@@ -157,11 +162,12 @@ fn decode_deltas(reader: &mut Reader<'_>, changes: &mut Vec<Change>) -> Result<(
         changes.push(Change::DeltaPage { place });
         for _ in 0..reader.varint_max(SLOTS_MAX)? {
             let (page, version) = (PageId(reader.varint()?), Lsn(reader.varint()?));
+            let (image, checksum) = (place_of(reader.varint()?)?, reader.u32()?);
             let (at, rent) = (SlotAt { place, slot: reader.u8()? }, reader.u8()?);
             if rent > RENT_MAX {
                 return Err(Malformed { what: "a rent of more than a page" });
             }
-            changes.push(Change::Delta { page, version, at, rent });
+            changes.push(Change::Delta { page, version, place: image, checksum, at, rent });
         }
     }
     Ok(())
@@ -251,8 +257,10 @@ mod tests {
             [Change::Adopt { page: PageId(5), version: Lsn(300) }]
         );
         let at = |place: u64, slot: u8| SlotAt { place: Place(place), slot };
-        let delta =
-            |page: u64, at: SlotAt| Change::Delta { page: PageId(page), version: Lsn(300), at, rent: 7 };
+        let delta = |page: u64, at: SlotAt| {
+            let (version, place, checksum) = (Lsn(300), Place(8), 0xAABB_CCDD);
+            Change::Delta { page: PageId(page), version, place, checksum, at, rent: 7 }
+        };
         let changes = [
             Change::DeltaFreed { place: Place(4) },
             Change::DeltaPage { place: Place(9) },
@@ -262,7 +270,17 @@ mod tests {
             delta(1, at(200, 1)),
         ];
         let deltas = encode_deltas(&changes);
-        let golden = [1, 4, 2, 9, 2, 5, 0xAC, 2, 0, 7, 6, 0xAC, 2, 2, 7, 0xC8, 1, 1, 1, 0xAC, 2, 1, 7];
+        let image = [8, 0xDD, 0xCC, 0xBB, 0xAA];
+        let golden = [
+            &[1, 4, 2, 9, 2, 5, 0xAC, 2][..],
+            &image,
+            &[0, 7, 6, 0xAC, 2],
+            &image,
+            &[2, 7, 0xC8, 1, 1, 1, 0xAC, 2],
+            &image,
+            &[1, 7],
+        ]
+        .concat();
         assert_eq!(deltas, golden);
         assert_eq!(decode(Record { kind: Kind::PAGES_DELTA, body: &deltas }).unwrap(), changes);
         let backing = encode_backing(130, false);

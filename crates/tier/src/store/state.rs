@@ -1,18 +1,23 @@
 //! The store's state: what is fixed at its opening, its locks, and what they protect. See the head
 //! of `store.rs` for the order of the locks.
 
-use super::apply::apply;
+use super::apply;
+use super::deferred::Deferred;
 use super::delta::{Deltas, Flushing};
+use super::entry::Entry;
 use super::geometry::Geometry;
 use super::header::Header;
 use super::journal::Journal;
+use super::map_log::MapLog;
 use super::meta_cache::MetaCache;
 use super::meta_page::MetaId;
 use super::mirror::Mirror;
 use super::options::Policy;
+use super::overlay::Overlay;
 use super::records::Change;
-use super::redo::Redo;
+use super::sequences::Sequences;
 use super::space::Space;
+use super::sweep_state::Sweep;
 use super::syncs::Syncs;
 use super::totals::Totals;
 use super::write_back::Rounds;
@@ -21,9 +26,9 @@ use crate::poison::Poison;
 use firndb_base::codec::Malformed;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
-use firndb_base::{DatabaseId, Lsn};
+use firndb_base::{DatabaseId, Lsn, PageId};
 use firndb_device::{AlignedBuf, Device};
-use std::collections::BTreeSet;
+use firndb_log::Record;
 
 /// Batches of places that must stay free beyond what allocated and reserved pages need, by the log
 /// class that reserves one more page. Writes under way need one batch; the rest is for rollback and
@@ -42,7 +47,8 @@ pub struct Store {
     /// Why nothing more may be written, once a write has failed.
     pub(super) poison: Poison,
     pub(super) checking: Mutex<()>,
-    pub(super) redo: Mutex<Redo>,
+    /// Records up to here are contained in the metadata, or redone.
+    pub(super) redo: Mutex<Lsn>,
     pub(super) flushing: Mutex<Flushing>,
     pub(super) growth: Mutex<Header>,
     pub(super) write_back: Mutex<Rounds>,
@@ -62,15 +68,23 @@ pub struct Store {
 
 /// All state in memory.
 pub(crate) struct State {
+    /// Metadata pages. A map page is as it was written last: what changed since is in `overlay`.
     pub(super) cache: MetaCache,
+    pub(super) overlay: Overlay,
+    /// Which slot of a map page is the newer.
+    pub(super) sequences: Sequences,
+    /// What bitmap pages lack that were not read since opening.
+    pub(super) deferred: Deferred,
+    pub(super) map_log: MapLog,
+    pub(super) sweep: Sweep,
     pub(super) space: Space,
     /// The file is not extended merely for longer runs before this many pages are needed: the last
     /// attempt found the device full.
     pub(super) grow_again_at: u64,
-    /// True until the log is attached: metadata pages are not written.
+    /// True until the log is attached: nothing is written.
     pub(super) recovering: bool,
-    /// Metadata pages that were loaded during recovery and had a bad slot.
-    pub(super) suspects: BTreeSet<MetaId>,
+    /// Whether the totals page had a bad slot when it was loaded: then it is counted anew.
+    pub(super) recount: bool,
     /// The part of the map that a running check has walked.
     pub(super) mirror: Option<Mirror>,
     pub(super) deltas: Deltas,
@@ -81,20 +95,65 @@ impl State {
         Totals::read(&self.cache.get(MetaId::Totals).expect("the totals page is pinned").body)
     }
 
-    /// Applies the changes of the record at `lsn`, just appended. As [`apply`].
+    /// Whether a page's entry is known without reading.
+    pub(crate) fn knows(&self, geometry: &Geometry, page: PageId) -> bool {
+        self.overlay.get(page).is_some() || self.cache.contains(geometry.map_of_page(page))
+    }
+
+    /// As [`apply::known_entry`].
+    pub(crate) fn known_entry(
+        &mut self,
+        geometry: &Geometry,
+        page: PageId,
+    ) -> Option<Result<Entry, Malformed>> {
+        apply::known_entry(geometry, &mut self.cache, &self.overlay, page)
+    }
+
+    /// As [`apply::check`].
+    pub(crate) fn check(
+        &mut self,
+        geometry: &Geometry,
+        changes: &[Change],
+    ) -> Result<(), (usize, Malformed)> {
+        apply::check(geometry, (&mut self.cache, &self.overlay), changes)
+    }
+
+    /// Applies the changes of the record at `lsn`, just appended. As [`apply::apply`].
     pub(crate) fn apply(
+        &mut self,
+        geometry: &Geometry,
+        (lsn, record): (Lsn, Record<'_>),
+        changes: &[Change],
+    ) -> Result<(), Malformed> {
+        let died = apply::apply(geometry, (&mut self.cache, &mut self.overlay), lsn, changes)?;
+        died.iter().for_each(|at| self.deltas.live.died(geometry, at.place));
+        self.follow_deltas(geometry, changes);
+        self.map_log.push(lsn, record);
+        self.share_the_budget();
+        if let Some(mirror) = &mut self.mirror {
+            changes.iter().for_each(|change| mirror.follow(geometry, *change));
+        }
+        Ok(())
+    }
+
+    /// Repeats the record at `lsn`. As [`apply::redo`].
+    pub(crate) fn redo(
         &mut self,
         geometry: &Geometry,
         lsn: Lsn,
         changes: &[Change],
     ) -> Result<(), Malformed> {
-        let died = apply(geometry, &mut self.cache, self.space.groups(), lsn, changes)?;
-        died.iter().for_each(|at| self.deltas.live.died(geometry, at.place));
-        self.follow_deltas(geometry, changes);
-        if let Some(mirror) = &mut self.mirror {
-            changes.iter().for_each(|change| mirror.follow(geometry, *change));
-        }
+        let (groups, count) = (self.space.groups(), !self.recount);
+        let pages = (&mut self.cache, &mut self.overlay, &mut self.deferred);
+        apply::redo(geometry, pages, groups, (lsn, changes), count)?;
+        self.share_the_budget();
         Ok(())
+    }
+
+    /// Leaves to metadata pages what the rest of the map does not take.
+    pub(super) fn share_the_budget(&mut self) {
+        let others = self.overlay.bytes() + self.deferred.bytes() + self.map_log.fresh_bytes();
+        self.cache.leave(others);
     }
 }
 

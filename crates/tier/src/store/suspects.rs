@@ -1,33 +1,38 @@
 //! Metadata pages of which one slot is bad.
 //!
 //! A crash may tear the write of a metadata page: its slot is then bad, the other one holds the
-//! version before, and the log since the redo start has all that the version before lacks. But a
-//! bad slot may also be one that was written long ago and was damaged since, and if it was the
-//! newer one, the other is *stale*: its entries name old places, with old images that have right
-//! checksums. It must not be used.
+//! version before, and the map log has all that the version before lacks. But a bad slot may also
+//! be one that was written long ago and was damaged since, and if it was the newer one, the other
+//! is *stale*: its entries name old places, with old images that have right checksums. It must not
+//! be used.
 //!
-//! Redo distinguishes the two. A page with a write that could have been torn was changed by a
-//! record since the redo start, so redo changes it again. Hence, of the pages with a bad slot:
-//! * those loaded after recovery, or not changed by redo, are damaged;
-//! * those changed by redo are compared with the pages that must agree with them.
+//! The totals page distinguishes the two: it names the pages that are being written, and is durable
+//! before the first of them is touched. A page with a bad slot that it does not name is damaged.
+//! Those that it names are written again, whole, before it names others.
 //!
-//! The totals page is recounted instead. A header with a bad slot is compared with the group that
-//! follows those it counts, which growth would overwrite.
-//!
-//! Not detected: a bitmap page that is damaged in its newer slot, and changed by redo, if its lost
-//! changes concern only places of pages of other groups.
+//! The totals page itself, if it has a bad slot, is recounted; the map log is then found by looking
+//! for its newest block. A header with a bad slot is compared with the group that follows those it
+//! counts, which growth would overwrite.
 
 use super::bitmap::{self, Which};
 use super::meta_page::MetaId;
 use super::state::Store;
 use super::totals::Totals;
 use crate::error::{TierError, TierErrorKind};
-use firndb_base::{Lsn, PageId};
+use firndb_base::Lsn;
 
 /// The error for a page of which one slot is bad and nothing tells which is the newer.
 pub(crate) fn ambiguous(id: MetaId) -> TierError {
     damaged(format!(
         "{id:?} is damaged in one of its slots, and what the other holds may be older: run a check, then \
+         restore the database from a backup"
+    ))
+}
+
+/// The error for a page of which the device holds another version than was read or written last.
+pub(crate) fn lost_write(id: MetaId) -> TierError {
+    damaged(format!(
+        "{id:?} is not as it was written last: a write was lost, or the newest version is damaged. Run a check, then \
          restore the database from a backup"
     ))
 }
@@ -41,34 +46,30 @@ pub(crate) fn beyond_the_log(id: MetaId, lsn: Lsn, log_end: Lsn) -> TierError {
     ))
 }
 
+/// The error for metadata that was synced with everything up to LSN `at_least`, and has less.
+pub(crate) fn too_old(name: &str, found: Lsn, at_least: Lsn) -> TierError {
+    damaged(format!(
+        "{name} is older than the rest of the database: it ends at LSN {found}, and had everything up to LSN \
+         {at_least} at the last checkpoint. Put the newest copy in place, or restore a backup"
+    ))
+}
+
 fn damaged(message: String) -> TierError {
     TierError::new(TierErrorKind::Damaged, message)
 }
 
 impl Store {
     /// See [`Store::finish_redo`].
-    pub(crate) fn judge_suspects(&self, log_end: Lsn) -> Result<(), TierError> {
-        {
-            let state = self.state.lock();
-            if let Some((id, lsn)) = state.cache.lsns().find(|(_, lsn)| *lsn >= log_end) {
-                return Err(beyond_the_log(id, lsn, log_end));
-            }
+    pub(crate) fn judge_totals(&self, log_end: Lsn) -> Result<(), TierError> {
+        let (lsn, recount) = {
+            let mut state = self.state.lock();
+            let lsn = state.cache.get(MetaId::Totals).expect("the totals page is pinned").lsn;
+            (lsn.max(state.map_log.last()), state.recount)
+        };
+        if lsn >= log_end {
+            return Err(beyond_the_log(MetaId::Totals, lsn, log_end));
         }
-        // Comparing loads more pages, which may be suspects, too.
-        loop {
-            let Some(id) = self.state.lock().suspects.pop_first() else { return Ok(()) };
-            let changed = self.state.lock().cache.is_changed(id);
-            match id {
-                MetaId::Totals => self.recount(log_end)?,
-                // The next load refuses it.
-                _ if !changed => self.state.lock().cache.forget(std::iter::once(id)),
-                MetaId::Map(map) => self.compare_map(map)?,
-                MetaId::Bitmap(group) => {
-                    let maps = self.geometry.maps_per_group;
-                    (group * maps..(group + 1) * maps).try_for_each(|map| self.compare_map(map))?;
-                }
-            }
-        }
+        if recount { self.recount() } else { Ok(()) }
     }
 
     /// For a header with a bad slot: verifies that the other one is not the older. If a crash tore
@@ -92,45 +93,8 @@ impl Store {
         Ok(())
     }
 
-    /// Compares a map page with the bitmap pages of its own group and of the places that it names.
-    fn compare_map(&self, map: u64) -> Result<(), TierError> {
-        let geometry = &self.geometry;
-        let first = map * geometry.entries_per_map;
-        let differs = |what: String| {
-            damaged(format!(
-                "{what}: a metadata page lost changes that the log no longer has; restore the database from a backup"
-            ))
-        };
-        for page in (first..first + geometry.entries_per_map).map(PageId) {
-            let own = geometry.bitmap_of_page(page);
-            let _pins = self.pin(&[MetaId::Map(map), own])?;
-            let entry = {
-                let mut state = self.state.lock();
-                let entry = state.entry(self, page)?;
-                let body = &state.cache.get(own).expect("just pinned").body;
-                let bit = bitmap::get(geometry, body, Which::Pages, geometry.index_of_page(page));
-                if bit != (entry.version().is_some() || page.0 == 0) {
-                    return Err(differs(format!("map page {map} and {own:?} differ about {page:?}")));
-                }
-                entry
-            };
-            let image = entry.place().map(|place| (place, Which::Places));
-            let delta = entry.slot().map(|at| (at.place, Which::Deltas));
-            for (place, which) in image.into_iter().chain(delta) {
-                let bits = geometry.bitmap_of_place(place);
-                let _pins = self.pin(&[bits])?;
-                let mut state = self.state.lock();
-                let body = &state.cache.get(bits).expect("just pinned").body;
-                if !bitmap::get(geometry, body, which, geometry.index_of_place(place)) {
-                    return Err(differs(format!("{page:?} lies at {place:?}, which is free in {bits:?}")));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Recounts the totals, as containing all log before `log_end`.
-    fn recount(&self, log_end: Lsn) -> Result<(), TierError> {
+    /// Recounts the totals. Redo has given every bitmap page what it lacked.
+    fn recount(&self) -> Result<(), TierError> {
         let groups = self.state.lock().space.groups();
         let mut totals = Totals::default();
         for group in 0..groups {
@@ -146,12 +110,12 @@ impl Store {
         // Page 0 is set in its bitmap and not counted.
         totals.pages -= 1;
         let mut state = self.state.lock();
-        if state.totals() != totals {
-            totals.write(&mut state.cache.get(MetaId::Totals).expect("the totals page is pinned").body);
+        totals.write(&mut state.cache.get(MetaId::Totals).expect("the totals page is pinned").body);
+        state.recount = false;
+        let (last, found) = (state.map_log.last(), state.cache.peek(MetaId::Totals).map(|page| page.lsn));
+        if found < Some(last) {
+            state.cache.changed(MetaId::Totals, last);
         }
-        // No record lies at the end: if the next crash comes before there is one, this must not be
-        // taken for metadata of log that was lost.
-        state.cache.changed(MetaId::Totals, Lsn(log_end.0.saturating_sub(1)));
         Ok(())
     }
 }

@@ -13,7 +13,7 @@
 //! the writer checks the entry again under `order`, and drops an image that came too late, with its
 //! place.
 
-use super::apply::{self, concerned, contradiction};
+use super::apply::{concerned, contradiction};
 use super::entry::{Entry, image_checksum};
 use super::geometry::Place;
 use super::meta_page::MetaId;
@@ -93,16 +93,20 @@ impl Store {
         if let Err(error) = self.poison.check().and_then(|()| self.journal().map(|_| ())) {
             return fail(writes, &in_range, &error);
         }
-        let maps: Vec<MetaId> = in_range.iter().map(|i| self.geometry.map_of_page(writes[*i].page)).collect();
-        let _pins = match self.pin(&maps) {
-            Ok(pins) => pins,
-            Err(error) if in_range.len() == 1 => return fail(writes, &in_range, &error),
-            Err(_) => return in_range.iter().for_each(|i| self.write_chunk(writes, &[*i], lifetime, seal)),
-        };
-        let mut live = in_range;
-        {
+        let (mut live, mut pins) = (in_range, Vec::new());
+        loop {
             let mut state = self.state.lock();
-            live.retain(|i| self.still_wanted(&mut state, &mut writes[*i]).is_some());
+            let unknown = self.unknown(&state, live.iter().map(|i| writes[*i].page));
+            if unknown.is_empty() {
+                live.retain(|i| self.still_wanted(&mut state, &mut writes[*i]).is_some());
+                break;
+            }
+            drop(state);
+            match self.pin(&unknown) {
+                Ok(pin) => pins.push(pin),
+                Err(error) if live.len() == 1 => return fail(writes, &live, &error),
+                Err(_) => return live.iter().for_each(|i| self.write_chunk(writes, &[*i], lifetime, seal)),
+            }
         }
         if live.is_empty() {
             return;
@@ -116,6 +120,12 @@ impl Store {
         };
         let shadows = self.write_images(writes, &live, &places, seal);
         self.publish_shadows(writes, shadows);
+    }
+
+    /// The map pages that have to be read for the entries of `pages`.
+    pub(crate) fn unknown(&self, state: &State, pages: impl Iterator<Item = PageId>) -> Vec<MetaId> {
+        let unknown = pages.filter(|page| !state.knows(&self.geometry, *page));
+        unknown.map(|page| self.geometry.map_of_page(page)).collect()
     }
 
     /// The page's entry if the offered version replaces it; else sets the outcome.
@@ -224,11 +234,20 @@ impl Store {
         loop {
             let order = self.order.lock();
             let mut state = self.state.lock();
-            let (changes, superseded) = self.moves(&mut state, writes, &shadows);
-            let ids = concerned(&self.geometry, &changes);
-            let missing: Vec<MetaId> = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
+            let mut missing = self.unknown(&state, shadows.iter().map(|shadow| writes[shadow.write].page));
             if missing.is_empty() {
-                if let Err((index, error)) = apply::check(&self.geometry, &mut state.cache, &changes) {
+                let (changes, superseded) = self.moves(&mut state, writes, &shadows);
+                let ids = concerned(&self.geometry, &changes);
+                missing = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
+                if !missing.is_empty() {
+                    drop((state, order));
+                    match self.pin(&missing) {
+                        Ok(pin) => pins.push(pin),
+                        Err(error) => return settle(writes, &shadows, error),
+                    }
+                    continue;
+                }
+                if let Err((index, error)) = state.check(&self.geometry, &changes) {
                     let page = changes[index].page().expect("a move is of a page");
                     let at = shadows.iter().position(|shadow| writes[shadow.write].page == page);
                     let shadow = shadows.remove(at.expect("each change is of a shadow"));
@@ -307,7 +326,8 @@ impl Store {
         drop(state);
         let body = records::encode_moves(changes);
         let journal = self.journal.get().expect("checked before anything was written");
-        let appended = journal.append(Record { kind: Kind::PAGES_MOVED, body: &body });
+        let record = Record { kind: Kind::PAGES_MOVED, body: &body };
+        let appended = journal.append(record);
         let mut state = self.state.lock();
         if appended.as_ref().is_err_and(|error| error.kind == LogErrorKind::BufferFull) {
             ids.iter().for_each(|id| state.cache.unpin(*id));
@@ -334,7 +354,7 @@ impl Store {
             Ok(appended) => {
                 let waited = state.waits_from(changes).unwrap_or(appended.first);
                 state
-                    .apply(&self.geometry, appended.first, changes)
+                    .apply(&self.geometry, (appended.first, record), changes)
                     .expect("checked before it was appended, under the same hold of `order`");
                 moved().for_each(|(_, place, _)| state.space.placed(place));
                 let taken = writes.iter().filter(|write| write.dirty && write.is_taken());

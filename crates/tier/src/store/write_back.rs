@@ -1,9 +1,10 @@
-//! Writing metadata pages.
+//! Making the map durable: records go into the map log, and rounds of the sweep into metadata
+//! pages.
 //!
-//! Why a crash at any point loses nothing: the log is durable past every page's LSN before the page
-//! is written (WAL rule), the write goes to the slot that is not the newest durable one, and the
-//! newer slot counts only once it is whole. A round is synced before another round may write to the
-//! other slot.
+//! Why a crash at any point loses nothing: the log is durable past every record before a block of
+//! the map log, or a page that contains it, is written (WAL rule); a block goes where no live one
+//! lies; a page goes to the slot that is not its newest durable one, and the newer slot counts only
+//! once it is whole. Blocks, and a round, are synced before the next are begun.
 
 use super::meta_cache::WriteOut;
 use super::meta_page;
@@ -12,20 +13,17 @@ use crate::error::{TierError, TierErrorKind};
 use firndb_base::Lsn;
 use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
 
-/// Metadata pages written in one round.
-const ROUND_PAGES: usize = 256;
-
 /// State under the lock on rounds: the reused buffer in which a round is composed.
 #[derive(Default)]
 pub(crate) struct Rounds {
     staging: Option<AlignedBuf>,
 }
 
-/// How much of the budget changed metadata pages take up.
+/// How much memory waits for a write.
 enum Crowded {
-    /// More than half.
+    /// As much as it should.
     Half,
-    /// All of it, or more.
+    /// Half as much again, or more.
     Full,
 }
 
@@ -39,65 +37,119 @@ impl Rounds {
 }
 
 impl Store {
-    /// Writes all metadata pages that were changed before the call, and syncs. Releases the lock
-    /// between two rounds: threads that change pages may be waiting for it.
+    /// Makes durable what the records before the call changed. Releases the lock between two
+    /// batches: threads that change pages may be waiting for it.
     pub(crate) fn write_back_all(&self) -> Result<(), TierError> {
         self.poison.check()?;
-        // Pages changed while this runs are not waited for, or it might never end. Under the lock
-        // none is being written, which would not be counted. Rounds take the oldest changes first.
-        let mut left = {
-            let _no_round = self.write_back.lock();
-            self.state.lock().cache.dirty()
-        };
-        while left > 0 {
-            let wrote = self.write_round(&mut self.write_back.lock(), left.min(ROUND_PAGES))?;
-            left = if wrote == 0 { 0 } else { left - wrote };
+        // What comes while this runs is not waited for, or it might never end.
+        let upto = self.state.lock().map_log.last();
+        loop {
+            let rounds = &mut self.write_back.lock();
+            let (is_done, unsynced) = {
+                let state = self.state.lock();
+                (state.map_log.needed_from().is_none_or(|first| first > upto), state.map_log.unsynced)
+            };
+            if is_done {
+                if unsynced {
+                    self.sync_device()?;
+                    self.state.lock().map_log.unsynced = false;
+                }
+                return Ok(());
+            }
+            self.append(rounds)?;
+            self.keep_pace(rounds)?;
         }
+    }
+
+    /// Appends the next records to the map log, durably; or sweeps full circle, if it has no space
+    /// for them.
+    fn append(&self, rounds: &mut Rounds) -> Result<(), TierError> {
+        self.journal()?;
+        let (batch, groups) = {
+            let state = self.state.lock();
+            if state.map_log.fresh_bytes() == 0 {
+                return Ok(());
+            }
+            (state.map_log.next_batch(&self.geometry, state.space.groups()), state.space.groups())
+        };
+        let Some(batch) = batch else { return self.sweep_all(rounds) };
+        self.flush_log(Lsn(batch.last.0 + 1))?;
+        self.poison.check()?;
+        let meta_bytes = self.geometry.meta_bytes;
+        let numbers = batch.blocks().to_vec();
+        let staging = rounds.staging(meta_bytes * numbers.len());
+        let (spots, head) = batch.encode(&self.geometry, self.database, staging);
+        // Adjacent blocks are one request.
+        let adjacent = |a: &u64, b: &u64| {
+            self.geometry.block_offset(*a) + meta_bytes as u64 == self.geometry.block_offset(*b)
+        };
+        let mut io = Vec::new();
+        let mut rest = &*staging;
+        for run in numbers.chunk_by(adjacent) {
+            let (bytes, after) = rest.split_at(run.len() * meta_bytes);
+            rest = after;
+            let offset = self.geometry.block_offset(run[0]);
+            io.push(Io { offset, op: IoOp::Write(bytes, Durability::Later), outcome: Ok(()) });
+        }
+        self.submit_and_sync(io, numbers.len())?;
+        let state = &mut *self.state.lock();
+        let mark = state.sweep.at();
+        state.map_log.appended(&batch, &spots, head, mark);
+        state.map_log.unsynced = false;
+        let use_of_log = (state.map_log.live(), self.geometry.blocks(groups));
+        state.sweep.appended(numbers.len() as u64, use_of_log, groups);
+        state.share_the_budget();
         Ok(())
     }
 
-    /// Writes metadata pages if changed ones take up more than half of the budget. Called under
-    /// none of the store's locks.
+    /// Writes something if too much of the map's budget waits for it. Called under none of the
+    /// store's locks.
     ///
-    /// If they take up all of it, the threads that change them have outrun the thread that writes a
-    /// round: then a caller waits for that, and writes one more unless it has become needless. So
-    /// what is in memory beyond the budget is a round and what each caller adds at a time.
+    /// If it is half as much again, the threads that change the map have outrun the thread that
+    /// writes: then a caller waits for that, and writes once more unless it has become needless. So
+    /// what is in memory beyond the budget is what each caller adds at a time.
     pub(crate) fn write_back_if_crowded(&self) -> Result<(), TierError> {
         let rounds = match self.crowded() {
             None => None,
             Some(Crowded::Half) => self.write_back.try_lock(),
             Some(Crowded::Full) => Some(self.write_back.lock()).filter(|_| self.crowded().is_some()),
         };
-        // Not crowded, or another thread is writing a round.
+        // Not crowded, or another thread is writing.
         let Some(mut rounds) = rounds else { return Ok(()) };
-        self.poison.check().and_then(|()| self.write_round(&mut rounds, ROUND_PAGES)).map(|_| ())
+        self.poison.check()?;
+        let much_is_fresh = {
+            let state = self.state.lock();
+            state.map_log.fresh_bytes() > state.fresh_max()
+        };
+        if much_is_fresh {
+            self.append(&mut rounds)?;
+        }
+        match self.crowded() {
+            None => Ok(()),
+            Some(_) => self.sweep_round(&mut rounds),
+        }
     }
 
     fn crowded(&self) -> Option<Crowded> {
         let state = self.state.lock();
         let (budget, dirty) = (state.cache.budget_pages(), state.cache.dirty());
         // While the cache is not full there is nothing to gain.
-        let crowded = !state.recovering && state.cache.len() >= budget && dirty > budget / 2;
-        crowded.then_some(if dirty < budget { Crowded::Half } else { Crowded::Full })
+        let dirty = if state.cache.len() >= budget { dirty } else { 0 };
+        let shares = [
+            (state.overlay.bytes(), state.overlay_max()),
+            (state.map_log.fresh_bytes(), state.fresh_max()),
+            (dirty, budget / 2),
+        ];
+        let over = |by: usize| shares.iter().any(|(is, max)| 2 * is > by * max);
+        match (state.recovering, over(2), over(3)) {
+            (true, ..) | (_, false, _) => None,
+            (_, true, false) => Some(Crowded::Half),
+            (_, true, true) => Some(Crowded::Full),
+        }
     }
 
-    /// One round: copies, flushes the log, writes, syncs. Returns the number of pages written.
-    fn write_round(&self, rounds: &mut Rounds, limit: usize) -> Result<usize, TierError> {
-        self.journal()?;
-        let round = self.state.lock().cache.begin_write(limit);
-        if round.is_empty() {
-            return Ok(0);
-        }
-        let outcome = self.write_out(rounds, &round);
-        let mut state = self.state.lock();
-        for page in &round {
-            state.cache.end_write(page, outcome.is_ok());
-        }
-        drop(state);
-        outcome.map(|()| round.len())
-    }
-
-    fn write_out(&self, rounds: &mut Rounds, round: &[WriteOut]) -> Result<(), TierError> {
+    /// Writes copies of metadata pages, after the log, and syncs.
+    pub(crate) fn write_out(&self, rounds: &mut Rounds, round: &[WriteOut]) -> Result<(), TierError> {
         let newest = round.iter().map(|page| page.lsn).max().expect("the round is not empty");
         // The durable LSN lies on group boundaries: past this record's first byte is past its
         // group.
@@ -108,7 +160,7 @@ impl Store {
         for (page, out) in round.iter().zip(staging.chunks_mut(meta_bytes)) {
             meta_page::encode(self.database, page.id, page.lsn, page.sequence, &page.body, out);
         }
-        let mut batch: Vec<Io<'_>> = round
+        let batch: Vec<Io<'_>> = round
             .iter()
             .zip(staging.chunks(meta_bytes))
             .map(|(page, bytes)| {
@@ -116,18 +168,23 @@ impl Store {
                 Io { offset, op: IoOp::Write(bytes, Durability::Later), outcome: Ok(()) }
             })
             .collect();
+        self.submit_and_sync(batch, round.len())
+    }
+
+    /// Performs the writes of `pages` pages of metadata, and syncs.
+    fn submit_and_sync(&self, mut batch: Vec<Io<'_>>, pages: usize) -> Result<(), TierError> {
         self.device.submit(&mut batch);
         let written = batch.into_iter().try_for_each(|io| io.outcome);
         if let Err(error) = written {
-            // The slots may be written again; what was written to them does not count.
+            // What was written does not count, and may be written again.
             if error.kind != DeviceErrorKind::NoSpace {
                 self.poison.set(&error.clone().into());
             }
             return Err(error.into());
         }
         self.sync_device()?;
-        count(&self.counters.metadata_pages_written, round.len());
-        count(&self.counters.metadata_bytes_written, round.len() * meta_bytes);
+        count(&self.counters.metadata_pages_written, pages);
+        count(&self.counters.metadata_bytes_written, pages * self.geometry.meta_bytes);
         Ok(())
     }
 

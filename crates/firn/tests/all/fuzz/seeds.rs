@@ -260,13 +260,14 @@ fn superblock_seeds() -> Vec<Seed> {
 }
 
 fn store_seeds() -> Vec<Seed> {
-    // As the harness counts slots: header, totals, bitmap page, first and second map page; two of
-    // each.
+    // As the harness counts slots: header, totals, bitmap page, first and second map page, two of
+    // each; the map log's first two blocks after the eight map pages of the group.
     const HEADER: [u8; 2] = [0, 1];
     const TOTALS: [u8; 2] = [2, 3];
     const BITMAP: [u8; 2] = [4, 5];
     const MAP: [u8; 2] = [6, 7];
     const SECOND_MAP: [u8; 2] = [8, 9];
+    const MAP_LOG: [u8; 2] = [22, 23];
     const BODY: u16 = 64;
     // Page 0 has no entry in use; page 1 is in the map's second entry of 24 bytes: state and
     // version, then place and checksum.
@@ -300,6 +301,13 @@ fn store_seeds() -> Vec<Seed> {
         ("map-is-another", vec![(MAP, 32, vec![1])]),
         ("a-map-of-noise", vec![(SECOND_MAP, BODY, (0..200).collect())]),
         ("a-lost-map", vec![(SECOND_MAP, 0, vec![0; 8])]),
+        ("a-map-log-of-noise", vec![(MAP_LOG, 104, (0..200).collect())]),
+        ("a-map-log-of-too-much", vec![(MAP_LOG, 52, max.to_vec())]),
+        ("a-map-log-that-begins-later", vec![(MAP_LOG, 56, vec![8])]),
+        ("a-map-log-in-a-circle", vec![(MAP_LOG, 40, vec![0; 8])]),
+        ("a-lost-map-log", vec![(MAP_LOG, 0, vec![0; 8])]),
+        ("an-anchor-beyond-the-end", vec![(TOTALS, BODY + 32, max.to_vec())]),
+        ("an-anchor-of-the-future", vec![(TOTALS, BODY + 48, vec![0xff; 7])]),
     ];
     let encode = |pieces: Vec<StorePiece>| {
         let mut seed = Vec::new();

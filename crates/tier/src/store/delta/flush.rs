@@ -1,7 +1,7 @@
 //! Flushing the write buffer: slots are packed, delta pages written durably, and one record names
 //! them. See the head of `delta.rs` for why a crash loses nothing.
 
-use super::super::apply::{self, concerned, contradiction};
+use super::super::apply::{concerned, contradiction};
 use super::super::entry::{Entry, SlotAt};
 use super::super::geometry::Place;
 use super::super::meta_page::MetaId;
@@ -230,9 +230,13 @@ impl Store {
         loop {
             let order = self.order.lock();
             let mut state = self.state.lock();
-            let changes = self.delta_changes(&mut state, &sent, places, &left_out);
-            let ids = concerned(&self.geometry, &changes);
-            let missing: Vec<MetaId> = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
+            let mut missing = self.unknown(&state, sent.iter().map(|sent| sent.page));
+            let (mut changes, mut ids) = (Vec::new(), Vec::new());
+            if missing.is_empty() {
+                changes = self.delta_changes(&mut state, &sent, places, &left_out);
+                ids = concerned(&self.geometry, &changes);
+                missing = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
+            }
             if !missing.is_empty() {
                 drop(state);
                 drop(order);
@@ -245,7 +249,7 @@ impl Store {
                 }
                 continue;
             }
-            if let Err((index, error)) = apply::check(&self.geometry, &mut state.cache, &changes) {
+            if let Err((index, error)) = state.check(&self.geometry, &changes) {
                 match changes[index] {
                     Change::Delta { page, .. } => left_out.push(Left::Page(page, error)),
                     Change::DeltaFreed { place } => left_out.push(Left::Freed(place)),
@@ -309,11 +313,16 @@ impl Store {
             for sent in sent.iter().filter(|sent| sent.at.0 == index) {
                 let Sent { page, delta, rent, at } = sent;
                 let is_out = left_out.iter().any(|left| matches!(left, Left::Page(out, _) if out == page));
-                if is_out || !self.slot_is_wanted(state, *page, delta) {
-                    continue;
-                }
-                let at = SlotAt { place: *place, slot: at.1 };
-                changes.push(Change::Delta { page: *page, version: delta.version, at, rent: *rent });
+                let image = if is_out { None } else { self.image_wanted(state, *page, delta) };
+                let Some(image) = image else { continue };
+                changes.push(Change::Delta {
+                    page: *page,
+                    version: delta.version,
+                    place: image,
+                    checksum: delta.base.checksum,
+                    at: SlotAt { place: *place, slot: at.1 },
+                    rent: *rent,
+                });
             }
             if changes.len() > first {
                 changes.insert(first, Change::DeltaPage { place: *place });
@@ -322,15 +331,15 @@ impl Store {
         changes
     }
 
-    /// Whether a slot of `delta` is newer than what the map has, and counts from the image it has.
-    fn slot_is_wanted(&self, state: &mut State, page: PageId, delta: &Delta) -> bool {
+    /// The place of the image that a slot of `delta` counts from, if the slot is newer than what
+    /// the map has. The page's entry is known.
+    fn image_wanted(&self, state: &mut State, page: PageId, delta: &Delta) -> Option<Place> {
         let waits = state.deltas.buffer.get(page).is_some_and(|held| held.delta.base == delta.base);
-        // (The map page may be missing now: then the caller loads it and asks again.)
-        let Some(entry) = state.entry_in_memory(self, page) else { return waits };
-        waits
-            && entry.is_ok_and(|entry| {
-                entry.has_base(delta.base) && entry.version().is_some_and(|version| version <= delta.version)
-            })
+        let entry = state.entry_in_memory(self, page)?.ok()?;
+        let is_wanted = waits
+            && entry.has_base(delta.base)
+            && entry.version().is_some_and(|version| version <= delta.version);
+        entry.place().filter(|_| is_wanted)
     }
 
     /// Appends and applies, with all pages concerned in memory. If the log's buffer has no space
@@ -344,12 +353,13 @@ impl Store {
         sent: &[Sent],
         places: &[Place],
     ) -> Result<Option<u64>, TierError> {
-        let mut appended = None;
+        let (mut appended, mut record) = (None, Vec::new());
         if !changes.is_empty() {
             ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
             drop(state);
             let body = records::encode_deltas(changes);
             let outcome = self.journal()?.append(Record { kind: Kind::PAGES_DELTA, body: &body });
+            record.extend_from_slice(&body);
             state = self.state.lock();
             ids.iter().for_each(|id| state.cache.unpin(*id));
             match outcome {
@@ -380,8 +390,9 @@ impl Store {
                     _ => unreachable!("only deltas are published here"),
                 }
             }
+            let record = Record { kind: Kind::PAGES_DELTA, body: &record };
             state
-                .apply(&self.geometry, appended.first, changes)
+                .apply(&self.geometry, (appended.first, record), changes)
                 .expect("checked before it was appended, under the same hold of `order`");
             places
                 .iter()

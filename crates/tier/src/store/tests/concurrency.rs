@@ -146,7 +146,7 @@ fn reads_never_go_back_while_pages_move_and_places_are_reused() {
 
 #[test]
 fn writers_share_the_last_places_of_a_full_device() {
-    run(256 * 1024 + 2 * 90_000, 300);
+    run(320 * 1024 + 2 * 90_000, 300);
 }
 
 #[test]

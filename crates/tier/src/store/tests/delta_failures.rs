@@ -107,7 +107,7 @@ fn a_damaged_bitmap_page_of_an_empty_delta_page_holds_up_no_flush() {
     change(&store, &log, pages[0], 40);
     let empty = store.entry_of(pages[0]).unwrap().slot().expect("a delta").place;
     store.write_whole(&pages[..1]).unwrap();
-    store.sync().unwrap();
+    sweep(&store);
     assert_eq!(store.state.lock().deltas.live.empty(9), [empty]);
     let bits = store.geometry.bitmap_of_place(empty);
     store.state.lock().cache.forget(std::iter::once(bits));

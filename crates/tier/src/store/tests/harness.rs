@@ -92,6 +92,11 @@ pub(crate) fn recover_under(
     Ok(store)
 }
 
+/// Writes all that changed into the metadata pages, and empties the map log.
+pub(crate) fn sweep(store: &Store) {
+    store.sweep_all(&mut store.write_back.lock()).unwrap();
+}
+
 pub(crate) fn publish(
     store: &Store,
     log: &TestLog,

@@ -15,6 +15,7 @@ mod full;
 mod give_back;
 pub(crate) mod harness;
 mod many_reads;
+mod map_log;
 mod model;
 mod open;
 mod redo;

@@ -57,7 +57,7 @@ impl Model {
             // The log's buffer is full for a while.
             self.log.refuse(self.rng.below(3) as u32);
         }
-        match self.rng.below(20) {
+        match self.rng.below(21) {
             0..5 => self.publish(),
             5..12 => self.write(),
             12..15 => self.read(),
@@ -65,7 +65,17 @@ impl Model {
             16 => self.log.flush(self.log.end()).unwrap(),
             17 => drop(self.store.learn_step().unwrap()),
             18 => drop(self.store.give_back_step().unwrap()),
+            19 => self.sweep(),
             _ => self.stale_write(),
+        }
+    }
+
+    /// A round of the sweep, or a full circle.
+    fn sweep(&mut self) {
+        let rounds = &mut self.store.write_back.lock();
+        match self.rng.one_in(3) {
+            true => self.store.sweep_all(rounds).unwrap(),
+            false => self.store.sweep_round(rounds).unwrap(),
         }
     }
 

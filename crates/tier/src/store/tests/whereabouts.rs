@@ -32,7 +32,7 @@ fn whereabouts_follow_a_page_and_read_nothing() {
     assert_eq!(of(&store, pages[2]), Whereabouts::Unknown);
     assert_eq!(of(&store, PageId(0)), Whereabouts::Unknown);
     assert_eq!(of(&store, PageId(u64::MAX)), Whereabouts::Unknown);
-    store.sync().unwrap();
+    sweep(&store);
     drop(store);
     let counting = Arc::new(Counting::new(device));
     let store = recover(counting.clone(), &log.records(), log.end(), log.end()).unwrap();

@@ -1,0 +1,92 @@
+//! The overlay: entries of pages that changed since their map page was written.
+//!
+//! Invariants:
+//! * An entry in the overlay is newer than, or the same as, what the page's map page holds; a map
+//!   page in memory or on the device is never changed by a record, only by a sweep.
+//! * An entry leaves only when a map page that contains it is durable ([`Overlay::settle`]).
+//! * Every entry can be rebuilt: its record is in the map log, or in the log, which is kept for it.
+//!
+//! Protected by the store's `state`.
+
+use super::entry::Entry;
+use super::geometry::Geometry;
+use firndb_base::PageId;
+use std::collections::BTreeMap;
+
+/// Bytes of DRAM that an entry takes, the tree's share included.
+pub(crate) const OVERLAY_ENTRY_BYTES: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    entries: BTreeMap<PageId, Entry>,
+}
+
+impl Overlay {
+    pub(crate) fn get(&self, page: PageId) -> Option<Entry> {
+        self.entries.get(&page).copied()
+    }
+    pub(crate) fn set(&mut self, page: PageId, entry: Entry) {
+        self.entries.insert(page, entry);
+    }
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.len() * OVERLAY_ENTRY_BYTES
+    }
+
+    /// The entries of map page `map`.
+    pub(crate) fn of_map(
+        &self,
+        geometry: &Geometry,
+        map: u64,
+    ) -> impl Iterator<Item = (PageId, Entry)> + use<'_> {
+        let first = map * geometry.entries_per_map;
+        let pages = PageId(first)..PageId(first + geometry.entries_per_map);
+        self.entries.range(pages).map(|(page, entry)| (*page, *entry))
+    }
+    /// The map pages from `from` up to and excluding `to` that have entries here, in order.
+    pub(crate) fn maps(&self, geometry: &Geometry, from: u64, to: u64) -> Vec<u64> {
+        let per_map = geometry.entries_per_map;
+        let (mut maps, mut at, end) = (Vec::new(), PageId(from * per_map), PageId(to * per_map));
+        while at < end
+            && let Some((page, _)) = self.entries.range(at..end).next()
+        {
+            let map = page.0 / per_map;
+            maps.push(map);
+            at = PageId((map + 1) * per_map);
+        }
+        maps
+    }
+
+    /// Removes what a durable map page contains, unless it has changed since.
+    pub(crate) fn settle(&mut self, written: &[(PageId, Entry)]) {
+        for (page, entry) in written {
+            if self.entries.get(page) == Some(entry) {
+                self.entries.remove(page);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::options::Layout;
+    use firndb_base::Lsn;
+
+    #[test]
+    fn what_changed_since_it_was_copied_stays() {
+        let geometry = Geometry::new(1024, Layout { meta_bytes: 1024, maps_per_group: 2 }).unwrap();
+        let mut overlay = Overlay::default();
+        let version = |lsn| Entry::Allocated { version: Lsn(lsn) };
+        for page in [1, 2, 39, 40, 200] {
+            overlay.set(PageId(page), version(page));
+        }
+        assert_eq!(overlay.maps(&geometry, 0, 100), [0, 1, 5]);
+        assert_eq!(overlay.maps(&geometry, 1, 5), [1]);
+        let copied: Vec<_> = overlay.of_map(&geometry, 0).collect();
+        assert_eq!(copied.len(), 3);
+        overlay.set(PageId(2), version(300));
+        overlay.settle(&copied);
+        assert_eq!(overlay.of_map(&geometry, 0).collect::<Vec<_>>(), [(PageId(2), version(300))]);
+        assert_eq!(overlay.bytes(), 3 * OVERLAY_ENTRY_BYTES);
+    }
+}

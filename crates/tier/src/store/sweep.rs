@@ -1,0 +1,271 @@
+//! The sweep: carries what the map log holds into the metadata pages.
+//!
+//! It goes through the groups in a circle. A round takes the next groups, and writes their dirty
+//! bitmap page and each map page that has entries in the overlay: the entries of a map page that
+//! came together since the sweep was there last cost one write. A group without changes costs
+//! nothing. How fast it goes follows from how full overlay and map log are.
+//!
+//! Why a crash at any point loses nothing:
+//! * Before a round a durable totals page names its pages, with the map log's first block: nothing
+//!   is dropped yet that the pages of this round, or of an unfinished one, lack.
+//! * During the round each page's other slot holds the version before, and map log and log have all
+//!   that this lacks. A page with a slot that was torn is named by the totals page.
+//! * After the round's sync its pages are whole. The totals page of a *later* round drops blocks of
+//!   the map log: those from before the sweep was last at the place where it is now.
+//! * An opening writes the pages that were torn again, whole, before another round is named.
+
+use super::geometry::Geometry;
+use super::map_block::Anchor;
+use super::map_log::{BATCH_BYTES, Position};
+use super::meta_page::MetaId;
+use super::pins::Pins;
+use super::state::{State, Store};
+use super::totals;
+use super::write_back::Rounds;
+use crate::error::{TierError, TierErrorKind};
+
+/// Metadata pages written in one round, and those of one more group.
+const ROUND_PAGES: usize = 256;
+/// Bytes of records that may wait for a checkpoint, at least.
+const FRESH_LEAST_BYTES: usize = 16 << 10;
+
+/// What a round writes, and where the sweep is after it.
+struct Round {
+    ids: Vec<MetaId>,
+    to: Position,
+    groups: u64,
+}
+
+impl State {
+    /// The pages of the next groups that have something to write, `limit` and those of one group at
+    /// most; at most one circle.
+    fn next_round(&self, store: &Store, limit: usize) -> Round {
+        let groups = self.space.groups();
+        let maps = store.geometry.maps_per_group;
+        let (mut ids, mut to) = (Vec::new(), self.sweep.at);
+        let wrap = |at: Position| match at.group < groups {
+            true => at,
+            false => Position { circle: at.circle + 1, group: 0 },
+        };
+        to = wrap(to);
+        for _ in 0..groups {
+            let bits = MetaId::Bitmap(to.group);
+            if self.cache.is_dirty(bits) || self.deferred.contains(to.group) {
+                ids.push(bits);
+            }
+            let of_group = self.overlay.maps(&store.geometry, to.group * maps, (to.group + 1) * maps);
+            ids.extend(of_group.into_iter().map(MetaId::Map));
+            to = wrap(Position { group: to.group + 1, ..to });
+            if ids.len() >= limit {
+                break;
+            }
+        }
+        Round { ids, to, groups }
+    }
+
+    /// Whether metadata pages of `group` lack something.
+    pub(crate) fn lacks(&self, geometry: &Geometry, group: u64) -> bool {
+        let maps = geometry.maps_per_group;
+        self.deferred.contains(group)
+            || self.cache.is_dirty(MetaId::Bitmap(group))
+            || !self.overlay.maps(geometry, group * maps, (group + 1) * maps).is_empty()
+    }
+
+    /// Whether the sweep has to go on now.
+    fn is_behind(&self, store: &Store) -> bool {
+        let capacity = store.geometry.blocks(self.space.groups());
+        self.sweep.owed > 0
+            || self.overlay.bytes() > self.overlay_max()
+            || self.map_log.live() * 4 > capacity * 3
+            || self.cache.dirty() > self.cache.budget_pages() / 2
+    }
+
+    /// Bytes that the overlay may take: a sixth of the map's budget. (A recovery has twice that:
+    /// the map log has entries for a full circle, of which half have been swept on average.)
+    pub(crate) fn overlay_max(&self) -> usize {
+        self.cache.budget_bytes() / 6
+    }
+    /// Bytes of records that may wait for the next checkpoint.
+    pub(crate) fn fresh_max(&self) -> usize {
+        // A little however small the budget is: each append flushes the database's log.
+        (self.cache.budget_bytes() / 32).clamp(FRESH_LEAST_BYTES, BATCH_BYTES)
+    }
+}
+
+impl Store {
+    /// Sweeps until it has caught up, a circle at most.
+    pub(crate) fn keep_pace(&self, rounds: &mut Rounds) -> Result<(), TierError> {
+        let end = self.state.lock().sweep.at.full_circle();
+        while {
+            let state = self.state.lock();
+            state.is_behind(self) && state.sweep.at < end
+        } {
+            self.sweep_round(rounds)?;
+        }
+        Ok(())
+    }
+
+    /// Sweeps full circle: every record up to the beginning of the call is then contained in the
+    /// metadata pages, and the map log is empty.
+    pub(crate) fn sweep_all(&self, rounds: &mut Rounds) -> Result<(), TierError> {
+        let (end, upto) = {
+            let state = self.state.lock();
+            (state.sweep.at.full_circle(), state.map_log.last())
+        };
+        while self.state.lock().sweep.at < end {
+            self.sweep_round(rounds)?;
+        }
+        if self.state.lock().sweep.left_out.is_some() {
+            return Err(TierError::new(
+                TierErrorKind::Damaged,
+                "a page of the page map that has changed is damaged, and the map log has no space left for what \
+                 it lacks: run a check, then restore the database from a backup",
+            ));
+        }
+        // In both slots: were the newer one damaged, the older would lead to a log that has an end
+        // too early.
+        for _ in 0..2 {
+            let anchor = self.state.lock().map_log.anchor_of_nothing(upto);
+            self.announce(rounds, anchor, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Continues the map log, which is empty, at its beginning, unless it leaves the blocks of
+    /// `group`, the last one, alone anyway.
+    pub(crate) fn vacate_blocks(&self, rounds: &mut Rounds, group: u64) -> Result<(), TierError> {
+        let anchor = {
+            let state = &mut *self.state.lock();
+            if !state.map_log.uses_from(self.geometry.blocks(group)) {
+                return Ok(());
+            }
+            state.map_log.begin_at_zero();
+            state.map_log.anchor_of_nothing(state.map_log.anchor().covered)
+        };
+        self.announce(rounds, anchor, &[])?;
+        self.announce(rounds, anchor, &[])
+    }
+
+    /// One round. Called with the lock on rounds, under none of the store's others.
+    pub(crate) fn sweep_round(&self, rounds: &mut Rounds) -> Result<(), TierError> {
+        self.poison.check()?;
+        self.journal()?;
+        self.mend_torn(rounds)?;
+        let names_max = totals::names_max(self.geometry.body_bytes());
+        let round = {
+            let state = self.state.lock();
+            let limit = ROUND_PAGES.min(names_max).min(state.cache.budget_pages() / 2);
+            state.next_round(self, limit)
+        };
+        let (pins, ids) = self.pin_for_round(&round.ids)?;
+        for some in ids.chunks(names_max) {
+            let anchor = {
+                let state = self.state.lock();
+                state.map_log.anchor_at(state.sweep.swept())
+            };
+            self.announce(rounds, anchor, some)?;
+            self.write_pages(rounds, some)?;
+        }
+        drop(pins);
+        let mut state = self.state.lock();
+        let damaged = ids.len() < round.ids.len();
+        state.sweep.moved(round.to, round.groups, damaged);
+        let swept = state.sweep.swept();
+        let (live, anchor) = (state.map_log.live(), state.map_log.anchor_at(swept));
+        let full = live * 4 > self.geometry.blocks(state.space.groups()) * 3;
+        let drops = anchor != state.map_log.anchor();
+        drop(state);
+        // Otherwise the next round that writes pages drops what it can.
+        if full && drops { self.announce(rounds, anchor, &[]) } else { Ok(()) }
+    }
+
+    /// Pins the pages of a round; those that are damaged are left out.
+    fn pin_for_round(&self, ids: &[MetaId]) -> Result<(Vec<Pins<'_>>, Vec<MetaId>), TierError> {
+        match self.pin(ids) {
+            Ok(pins) => return Ok((vec![pins], ids.to_vec())),
+            Err(error) if error.kind == TierErrorKind::Damaged => {}
+            Err(error) => return Err(error),
+        }
+        let (mut pins, mut whole) = (Vec::new(), Vec::new());
+        for id in ids {
+            match self.pin(&[*id]) {
+                Ok(pin) => {
+                    pins.push(pin);
+                    whole.push(*id);
+                }
+                Err(error) if error.kind == TierErrorKind::Damaged => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((pins, whole))
+    }
+
+    /// Writes a totals page with this anchor that names `ids`.
+    fn announce(&self, rounds: &mut Rounds, anchor: Anchor, ids: &[MetaId]) -> Result<(), TierError> {
+        {
+            let mut state = self.state.lock();
+            let page = state.cache.get(MetaId::Totals).expect("the totals page is pinned");
+            totals::announce(&mut page.body, anchor, ids);
+        }
+        self.write_pages(rounds, &[MetaId::Totals])?;
+        let mut state = self.state.lock();
+        state.map_log.anchored(anchor);
+        state.share_the_budget();
+        Ok(())
+    }
+
+    /// Writes pages, which are pinned, to their other slots, and syncs.
+    fn write_pages(&self, rounds: &mut Rounds, ids: &[MetaId]) -> Result<(), TierError> {
+        let copies = {
+            let state = &mut *self.state.lock();
+            let upto = state.map_log.last();
+            state.cache.begin_write(&self.geometry, &state.overlay, upto, ids)
+        };
+        let outcome = self.write_out(rounds, &copies);
+        let state = &mut *self.state.lock();
+        for copy in &copies {
+            state.cache.end_write(copy, outcome.is_ok());
+            if outcome.is_ok() {
+                state.overlay.settle(&copy.merged);
+                state.sequences.note(copy.id, copy.sequence);
+                state.sweep.torn.remove(&copy.id);
+            } else if copy.id != MetaId::Totals {
+                // Another round would name other pages.
+                state.sweep.torn.insert(copy.id);
+            }
+        }
+        state.share_the_budget();
+        outcome
+    }
+
+    /// Writes again, whole, what a crash tore, before the totals page names other pages.
+    fn mend_torn(&self, rounds: &mut Rounds) -> Result<(), TierError> {
+        let ids: Vec<MetaId> = {
+            let state = &mut *self.state.lock();
+            let (groups, geometry) = (state.space.groups(), &self.geometry);
+            state.sweep.torn.retain(|id| geometry.group_of_meta(*id).is_none_or(|group| group < groups));
+            state.sweep.torn.iter().copied().collect()
+        };
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let loaded = self.load(&ids);
+        let mut torn = Vec::new();
+        for (id, loaded) in ids.into_iter().zip(loaded) {
+            match loaded {
+                Ok(loaded) if !loaded.sound => torn.push(id),
+                Err(error) if error.kind != TierErrorKind::Damaged => return Err(error),
+                // Whole, or damaged in both slots, which no crash does.
+                _ => {}
+            }
+        }
+        let (pins, whole) = self.pin_for_round(&torn)?;
+        if !whole.is_empty() {
+            self.write_pages(rounds, &whole)?;
+        }
+        drop(pins);
+        let mut state = self.state.lock();
+        state.sweep.torn.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! How far the sweep has come, and how fast it has to go.
+//!
+//! Protected by the store's `state`; only the holder of `write_back` moves the sweep.
+
+use super::map_log::Position;
+use super::meta_page::MetaId;
+use std::collections::BTreeSet;
+
+/// The sweep goes full circle while this share of the map log, as a divisor, is filled.
+const CIRCLE_SHARE: u64 = 2;
+/// The sweep rests while no more than this share of the map log, as a divisor, is in use.
+const REST_SHARE: u64 = 4;
+
+/// How far the sweep has come, and what may be torn.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// The next group; everything before it is durable.
+    pub(super) at: Position,
+    /// Groups to go, to keep up with the map log.
+    pub(super) owed: u64,
+    /// Where the last round was that left out damaged pages. Nothing of the map log is dropped
+    /// until the sweep has gone full circle since.
+    pub(super) left_out: Option<Position>,
+    /// Pages that were being written when the process ended, or when a write failed.
+    pub(super) torn: BTreeSet<MetaId>,
+}
+
+impl Sweep {
+    /// Of a store that is opened: its totals page names `torn`.
+    pub(crate) fn opened(torn: BTreeSet<MetaId>) -> Sweep {
+        Sweep { torn, ..Sweep::default() }
+    }
+    /// Whether a crash may have torn a slot of the page, so that the other one holds all that it
+    /// should.
+    pub(crate) fn may_be_torn(&self, id: MetaId) -> bool {
+        self.torn.contains(&id)
+    }
+    pub(crate) fn at(&self) -> Position {
+        self.at
+    }
+    /// Notes that `blocks` blocks were appended: `live` of `capacity` are in use.
+    pub(crate) fn appended(&mut self, blocks: u64, (live, capacity): (u64, u64), groups: u64) {
+        if live * REST_SHARE > capacity {
+            self.owed += (blocks * groups * CIRCLE_SHARE).div_ceil(capacity);
+        }
+    }
+    /// Up to where the map log can be dropped.
+    pub(crate) fn swept(&self) -> Position {
+        if self.left_out.is_some() { Position::default() } else { self.at }
+    }
+    /// Notes that the groups up to `to` are durable, but for some if `damaged`.
+    pub(crate) fn moved(&mut self, to: Position, groups: u64, damaged: bool) {
+        let gone = ((to.circle - self.at.circle) * groups + to.group).saturating_sub(self.at.group);
+        self.owed = self.owed.saturating_sub(gone.max(1));
+        if damaged {
+            self.left_out = Some(self.at);
+        } else if self.left_out.is_some_and(|left_out| to >= left_out.full_circle()) {
+            self.left_out = None;
+        }
+        self.at = to;
+    }
+}
