@@ -13,20 +13,24 @@ use firndb_device::{
     AlignedBuf, Calls, Device, DeviceErrorKind, Durability, FaultPlan, Faulty, MemoryDevice,
 };
 
-const AT_ONCE: Policy =
+pub(super) const AT_ONCE: Policy =
     Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 0, pages_percent: 50 }, ..POLICY };
-const WAITING: Policy =
+pub(super) const WAITING: Policy =
     Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 1 << 20, pages_percent: 50 }, ..POLICY };
 
-struct Rig {
-    device: Arc<MemoryDevice>,
-    log: Arc<TestLog>,
-    store: Store,
-    pages: Vec<PageId>,
+pub(super) struct Rig {
+    pub device: Arc<MemoryDevice>,
+    pub log: Arc<TestLog>,
+    pub store: Store,
+    pub pages: Vec<PageId>,
 }
 
-fn rig(policy: Policy, count: usize) -> Rig {
-    let (device, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+pub(super) fn rig(policy: Policy, count: usize) -> Rig {
+    rig_on(MemoryDevice::new("store"), policy, count)
+}
+
+pub(super) fn rig_on(device: MemoryDevice, policy: Policy, count: usize) -> Rig {
+    let (device, log) = (Arc::new(device), TestLog::new());
     let store = Store::create_with(device.clone(), DATABASE, options(), LAYOUT, policy).unwrap();
     store.attach_journal(log.clone());
     let pages = allocate(&store, &log, count).unwrap();
@@ -36,7 +40,7 @@ fn rig(policy: Policy, count: usize) -> Rig {
 
 impl Rig {
     /// Changes the eight bytes at `at` of pages, as one batch; returns what they are then.
-    fn change(&self, pages: &[PageId], at: usize) -> Vec<(Lsn, Vec<u8>)> {
+    pub fn change(&self, pages: &[PageId], at: usize) -> Vec<(Lsn, Vec<u8>)> {
         let mut changed = Vec::new();
         let mut data = AlignedBuf::zeroed(pages.len() * PAGE_SIZE);
         let mut known: Vec<(Option<Base>, Changes)> = Vec::new();
@@ -59,7 +63,7 @@ impl Rig {
         writes.iter().for_each(|write| assert!(write.is_taken(), "{:?}", write.outcome));
         changed
     }
-    fn slot(&self, page: PageId) -> Option<SlotAt> {
+    pub fn slot(&self, page: PageId) -> Option<SlotAt> {
         self.store.entry_of(page).unwrap().slot()
     }
     fn offset(&self, page: PageId) -> u64 {

@@ -14,7 +14,7 @@ use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, MemoryDevice};
 
 const WRITERS: usize = 2;
-const PAGES: usize = 12;
+const PAGES: usize = 3;
 
 /// A page in DRAM.
 struct Frame {
@@ -32,7 +32,7 @@ fn writer(store: &Store, log: &TestLog, pages: &[PageId], seed: u64) {
         let (found, image) = read_found(store, *page).expect("it was written");
         frames.push(Frame { version: found.version, image, base: found.base, changes: found.changes });
     }
-    for round in 0..40 {
+    for round in 0..60 {
         let at = rng.below(pages.len() as u64) as usize;
         let (page, frame) = (pages[at], &mut frames[at]);
         if rng.one_in(3) {
@@ -63,7 +63,7 @@ fn writer(store: &Store, log: &TestLog, pages: &[PageId], seed: u64) {
 }
 
 fn run(seed: u64) {
-    let options = SimOptions { seed, preempt_one_in: 3, ..SimOptions::default() };
+    let options = SimOptions { seed, preempt_one_in: 2, ..SimOptions::default() };
     let ran = sim::run(options, move || {
         let deltas = DeltaPolicy { enabled: true, buffer_bytes: 2_000, pages_percent: 30 };
         let (log, device) = (TestLog::new(), Arc::new(MemoryDevice::new("store")));
@@ -88,7 +88,7 @@ fn run(seed: u64) {
         let others = [
             beside(|store, pages, rng| {
                 let some = rng.below(pages.len() as u64) as usize;
-                store.write_whole(&pages[some..(some + 3).min(pages.len())]).expect("merged");
+                store.write_whole(&pages[some..]).expect("merged");
             }),
             beside(|store, _, _| store.sync().expect("settled")),
             beside(|store, _, _| _ = store.learn_step().expect("cleaned")),

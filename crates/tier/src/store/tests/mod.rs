@@ -9,6 +9,7 @@ mod damage;
 mod delta_crash;
 mod delta_damage;
 mod delta_failures;
+mod delta_holds;
 mod delta_model;
 mod delta_threads;
 mod full;
