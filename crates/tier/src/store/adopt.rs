@@ -55,10 +55,7 @@ impl Store {
             let (groups, enough) = {
                 let mut state = self.state.lock();
                 let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
-                let totals = state.totals();
-                let deltas = totals.delta_pages.saturating_add(state.deltas.in_flight);
-                let needed = totals.pages + state.space.reserved() + pages.len() as u64 + slack;
-                let needed = needed.saturating_add(deltas);
+                let needed = state.places_needed(slack + pages.len() as u64);
                 (state.space.groups(), needed <= self.backed_places(&mut state))
             };
             if enough && self.geometry.group_of_page(PageId(highest)) < groups {

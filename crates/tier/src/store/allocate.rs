@@ -41,13 +41,6 @@ fn unprepared() -> TierError {
 }
 
 impl Store {
-    /// Places that must have space before one more page is reserved.
-    fn needed_with_one_more(&self, state: &mut State, slack_batches: u64) -> u64 {
-        let slack = slack_batches * self.policy.batch_pages as u64;
-        let totals = state.totals();
-        let deltas = totals.delta_pages.saturating_add(state.deltas.in_flight);
-        (totals.pages + state.space.reserved() + 1 + slack).saturating_add(deltas)
-    }
     /// Places that have space.
     pub(crate) fn backed_places(&self, state: &mut State) -> u64 {
         (state.space.groups() - state.totals().unbacked_groups) * self.geometry.places_per_group
@@ -112,7 +105,7 @@ impl Store {
             LogClass::Rollback | LogClass::Decision => SLACK_BATCHES_ROLLBACK,
             LogClass::System => SLACK_BATCHES_SYSTEM,
         };
-        let needed = self.needed_with_one_more(state, slack_batches);
+        let needed = state.places_needed(slack_batches * self.policy.batch_pages as u64 + 1);
         let backed = self.backed_places(state);
         let groups = state.space.groups();
         if needed > backed {

@@ -32,10 +32,7 @@ impl Store {
             let mut state = self.state.lock();
             state.space.release_freed(&self.geometry, journal.durable());
             let kept = self.backed_places(&mut state).saturating_sub(self.geometry.places_per_group);
-            let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
-            let totals = state.totals();
-            let deltas = totals.delta_pages.saturating_add(state.deltas.in_flight);
-            let needed = (totals.pages + state.space.reserved() + slack).saturating_add(deltas);
+            let needed = state.places_needed(SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64);
             let full_percent = 100 - u64::from(self.policy.free_target_percent);
             // A quarter more than growth aims at, or growing and shrinking would alternate.
             if kept * full_percent < needed.saturating_mul(125) {

@@ -95,6 +95,15 @@ impl State {
         Totals::read(&self.cache.get(MetaId::Totals).expect("the totals page is pinned").body)
     }
 
+    /// Places that must have space: for pages allocated and reserved, for delta pages in use and
+    /// about to be, and `more`. (Damaged totals may say anything.)
+    pub(super) fn places_needed(&mut self, more: u64) -> u64 {
+        let totals = self.totals();
+        [totals.delta_pages, self.deltas.in_flight, self.space.reserved(), more]
+            .into_iter()
+            .fold(totals.pages, u64::saturating_add)
+    }
+
     /// Whether a page's entry is known without reading.
     pub(crate) fn knows(&self, geometry: &Geometry, page: PageId) -> bool {
         self.overlay.get(page).is_some() || self.cache.contains(geometry.map_of_page(page))

@@ -106,8 +106,8 @@ impl Store {
         // As many as may fill a batch, whatever their size.
         let (now, later) = pages.split_at(pages.len().min(16 * self.policy.batch_pages));
         let mut rest = later.to_vec();
-        let maps: Vec<MetaId> = now.iter().map(|page| self.geometry.map_of_page(*page)).collect();
-        let pins = match self.pin(&maps) {
+        let unknown = self.unknown(&self.state.lock(), now.iter().copied());
+        let pins = match self.pin(&unknown) {
             Ok(pins) => pins,
             Err(error) if now.len() == 1 => return (Err(error), rest),
             // Each alone: one damaged map page does not hold up the others.
@@ -120,7 +120,12 @@ impl Store {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         for page in now {
-            let spent = state.entry(self, *page).map_or(0, Entry::rent);
+            // Settled into its map page since it was looked for: the next attempt reads that.
+            let Some(entry) = state.entry_in_memory(self, *page) else {
+                over.push(*page);
+                continue;
+            };
+            let spent = entry.map_or(0, Entry::rent);
             let Some(held) = state.deltas.buffer.get(*page) else { continue };
             let slot = held.delta.encode(*page);
             let bytes = slot.len();
@@ -200,10 +205,8 @@ impl Store {
         let mut state = self.state.lock();
         let backed = self.backed_places(&mut state);
         let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
-        let totals = state.totals();
-        // (Damaged totals may say anything.)
-        let deltas = totals.delta_pages.saturating_add(state.deltas.in_flight + count);
-        let needed = (totals.pages + state.space.reserved() + slack).saturating_add(deltas);
+        let needed = state.places_needed(slack + count);
+        let deltas = state.totals().delta_pages.saturating_add(state.deltas.in_flight + count);
         let fits = needed <= backed
             && deltas.saturating_mul(100) <= backed * u64::from(self.policy.deltas.pages_percent);
         if fits {

@@ -1,7 +1,6 @@
 //! Taking pages as deltas, when they leave the buffer.
 
 use super::super::entry::Entry;
-use super::super::meta_page::MetaId;
 use super::super::state::{State, Store, count};
 use super::policy::{self, Choice};
 use super::slot::slot_bytes;
@@ -45,10 +44,9 @@ impl Store {
         let chosen: Vec<usize> =
             (0..writes.len()).filter(|i| is_candidate(&writes[*i]) && exists(writes[*i].page)).collect();
         for chunk in chosen.chunks(self.policy.batch_pages) {
-            let maps: Vec<MetaId> =
-                chunk.iter().map(|i| self.geometry.map_of_page(writes[*i].page)).collect();
+            let unknown = self.unknown(&self.state.lock(), chunk.iter().map(|i| writes[*i].page));
             // A page whose map page cannot be read fails where it is written whole.
-            let Ok(_pins) = self.pin(&maps) else { continue };
+            let Ok(_pins) = self.pin(&unknown) else { continue };
             // A failure does not concern these pages: they are written whole, or wait for the next.
             let _ = self.flush_if_crowded();
             let mut at_once = Vec::new();
@@ -124,7 +122,8 @@ impl Store {
 
     fn take_delta(&self, state: &mut State, write: &mut PageWrite<'_>) -> bool {
         let Some(base) = write.base else { return false };
-        let Ok(entry) = state.entry(self, write.page) else { return false };
+        // (None: it was settled into its map page since it was looked for.)
+        let Some(Ok(entry)) = state.entry_in_memory(self, write.page) else { return false };
         let newest = state.newest_version(write.page, entry);
         if !entry.has_base(base) || newest.is_none_or(|newest| newest > write.version) {
             return false;

@@ -6,6 +6,7 @@ use crate::error::TierErrorKind;
 use crate::page_tier::{Lifetime, PageTier};
 use crate::store::Journal;
 use crate::store::geometry::Place;
+use crate::store::meta_page::MetaId;
 use firndb_base::Lsn;
 use firndb_device::MemoryDevice;
 use std::collections::BTreeSet;
@@ -68,4 +69,20 @@ fn delta_pages_are_given_up_before_a_store_is_full() {
         assert!(outcome.is_ok(), "an allocated page can always be written: {outcome:?}");
     }
     assert_eq!(rig.store.check(true, &mut |_| {}).unwrap().damage, Vec::<String>::new());
+}
+
+/// A batch of pages that were written lately may be of as many map pages: pinning all of them would
+/// exceed the map's budget, and read what the overlay has anyway.
+#[test]
+fn pages_that_the_overlay_knows_are_taken_and_flushed_without_their_map_pages() {
+    let rig = rig(WAITING, 6);
+    let maps: Vec<MetaId> = rig.pages.iter().map(|page| rig.store.geometry.map_of_page(*page)).collect();
+    let in_memory = || maps.iter().any(|map| rig.store.state.lock().cache.contains(*map));
+    rig.store.state.lock().cache.forget(maps.iter().copied());
+    rig.change(&rig.pages, 0);
+    assert_eq!(rig.store.state.lock().deltas.buffer.len(), 6, "taken as deltas");
+    assert!(!in_memory());
+    rig.store.settle_deltas(Lsn(u64::MAX)).unwrap();
+    assert!(!in_memory());
+    assert!(rig.pages.iter().all(|page| rig.slot(*page).is_some()));
 }
