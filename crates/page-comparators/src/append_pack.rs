@@ -58,7 +58,7 @@ pub struct AppendPack {
 }
 
 impl AppendPack {
-    /// On space for so many times the pages. All pages lie in the cold log, in order.
+    /// On space for `over_pages` times the pages. All pages lie in the cold log, in order.
     #[must_use]
     pub fn new(start: Start, over_pages: f64) -> AppendPack {
         let mut method = AppendPack {

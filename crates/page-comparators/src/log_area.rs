@@ -3,10 +3,13 @@
 //! 2.3 and figure 4).
 
 use crate::medium::{Content, Medium, region};
+use std::collections::BTreeSet;
 
-/// Pages of logs for each page of the database, as one part of so many: not printed in the paper.
-/// The limit of Firn's delta pages.
+/// One page of logs for this number of pages of the database: not printed in the paper. The limit
+/// of Firn's delta pages.
 pub const LOG_SHARE: u64 = 8;
+/// Of a link in the mapping table: the page's number and that of its log.
+pub(crate) const LINK_BYTES: u64 = 8;
 
 /// See the head of the file.
 #[derive(Debug)]
@@ -44,13 +47,19 @@ impl LogArea {
         self.left = 0;
     }
 
-    /// Whether the page is on the device.
-    pub fn is_written(&self, log_page: u64) -> bool {
-        log_page < self.used - self.pending.len() as u64
-    }
-
-    /// Begins again. Pages that were not written need not be.
-    pub fn reset(&mut self) {
+    /// Brings all logs into their pages and begins again: reads those of `log_pages` that are on
+    /// the device, and each of `pages`, and writes these in place. Pages of logs that were not
+    /// written need not be.
+    pub fn merge_all(&mut self, log_pages: BTreeSet<u64>, pages: BTreeSet<u64>, medium: &mut Medium<'_>) {
+        let written = self.used - self.pending.len() as u64;
+        for &log_page in log_pages.range(..written) {
+            medium.read_page(Content::Delta, region::LOGS, log_page);
+        }
+        for &page in &pages {
+            medium.read_page(Content::Image, region::IMAGES, page);
+            medium.merged();
+        }
+        medium.write_runs(Content::Image, region::IMAGES, pages);
         *self = LogArea::new(self.pages);
     }
 }

@@ -6,10 +6,10 @@
 //! place, and its logs are void; when no page of logs is free all logs are merged, each page of
 //! logs read once.
 
-use crate::log_area::LogArea;
+use crate::log_area::{LINK_BYTES, LogArea};
 use crate::medium::{Content, Medium, region};
 use crate::method::{Method, Start, entry};
-use crate::write_buffer::{WriteBuffer, log_bytes};
+use crate::write_buffer::{Given, WriteBuffer};
 use firndb_tier::Changes;
 use std::collections::BTreeSet;
 
@@ -25,11 +25,8 @@ pub struct Naive {
     links_most: u64,
 }
 
-/// Of a link in the mapping table: the page's number and that of its log.
-const LINK_BYTES: u64 = 8;
-
 impl Naive {
-    /// With a write buffer of so many bytes, and so many pages for logs.
+    /// With a write buffer of `buffer_bytes`, and `log_pages` pages for logs.
     #[must_use]
     pub fn new(start: Start, buffer_bytes: u64, log_pages: u64) -> Naive {
         Naive {
@@ -77,15 +74,7 @@ impl Naive {
             log_pages.extend(chain.drain(..));
         }
         self.links = 0;
-        for log_page in log_pages.into_iter().filter(|&log_page| self.area.is_written(log_page)) {
-            medium.read_page(Content::Delta, region::LOGS, log_page);
-        }
-        for &page in &pages {
-            medium.read_page(Content::Image, region::IMAGES, page);
-            medium.merged();
-        }
-        medium.write_runs(Content::Image, region::IMAGES, pages);
-        self.area.reset();
+        self.area.merge_all(log_pages, pages, medium);
     }
 }
 
@@ -100,15 +89,10 @@ impl Method for Naive {
     }
 
     fn write(&mut self, page: u64, changes: Option<Changes>, medium: &mut Medium<'_>) {
-        let bytes = changes.map_or(u64::MAX, |changes| log_bytes(changes, self.page_size));
-        if bytes > self.page_size / 2 {
-            medium.write_runs(Content::Image, region::IMAGES, [page]);
-            self.buffer.remove(page);
-            return self.drop_chain(page);
-        }
-        self.buffer.add(page, bytes);
-        if self.buffer.is_full() {
-            self.flush(medium);
+        match self.buffer.give(page, changes, self.page_size, medium) {
+            Given::Whole => self.drop_chain(page),
+            Given::Full => self.flush(medium),
+            Given::Waits => {}
         }
     }
 

@@ -2,6 +2,7 @@
 //! one for each time a page was given down.
 
 use crate::changed::bytes_of;
+use crate::medium::{Content, Medium, region};
 use firndb_tier::Changes;
 use std::collections::BTreeMap;
 
@@ -33,13 +34,39 @@ pub(crate) struct Logs {
     pub bytes: u64,
 }
 
+/// What became of a page that was given down.
+pub(crate) enum Given {
+    /// More than half of it would be its log: it was written whole, in place.
+    Whole,
+    /// Its log waits in the buffer, which is full.
+    Full,
+    Waits,
+}
+
 impl WriteBuffer {
     pub fn new(budget: u64) -> WriteBuffer {
         WriteBuffer { budget, ..WriteBuffer::default() }
     }
 
-    /// Adds a log.
-    pub fn add(&mut self, page: u64, bytes: u64) {
+    /// Takes the log of a page, or writes the page whole. Without `changes` all of it is changed.
+    pub fn give(
+        &mut self,
+        page: u64,
+        changes: Option<Changes>,
+        page_size: u64,
+        medium: &mut Medium<'_>,
+    ) -> Given {
+        let bytes = changes.map_or(u64::MAX, |changes| log_bytes(changes, page_size));
+        if bytes > page_size / 2 {
+            medium.write_runs(Content::Image, region::IMAGES, [page]);
+            self.remove(page);
+            return Given::Whole;
+        }
+        self.add(page, bytes);
+        if self.bytes >= self.budget { Given::Full } else { Given::Waits }
+    }
+
+    fn add(&mut self, page: u64, bytes: u64) {
         self.came += 1;
         let logs = self.logs.entry(page).or_insert(Logs { first: self.came, bytes: 0 });
         logs.bytes += bytes;
@@ -50,10 +77,6 @@ impl WriteBuffer {
         if let Some(logs) = self.logs.remove(&page) {
             self.bytes -= logs.bytes;
         }
-    }
-
-    pub fn is_full(&self) -> bool {
-        self.bytes >= self.budget
     }
 
     /// All logs, the page first whose first log came first. The buffer is empty then.

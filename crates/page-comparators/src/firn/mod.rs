@@ -37,7 +37,7 @@ const BUFFERED_BYTES: u64 = 64;
 const FULL_EIGHTHS: u64 = 7;
 /// Delta pages of a flush, if the write buffer has as many.
 const FLUSH_PAGES: u64 = 64;
-/// Delta pages, at most one place in so many.
+/// Of this number of places at most one is a delta page.
 const DELTA_SHARE: u64 = 8;
 /// Entries of a map page, and its bytes.
 const MAP_ENTRIES: u64 = 168;
@@ -176,7 +176,7 @@ impl Firn {
         medium.write_runs(Content::Image, region::IMAGES, places);
     }
 
-    /// Writes buffered deltas, those merged longest ago first, until so many bytes are left.
+    /// Writes buffered deltas, those merged longest ago first, until `left` bytes are buffered.
     fn flush(&mut self, left: u64, medium: &mut Medium<'_>) {
         let mut pages = Vec::new();
         while self.buffer_bytes > left {

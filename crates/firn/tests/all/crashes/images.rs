@@ -11,7 +11,6 @@ use crate::support::scripts;
 use firndb::Devices;
 use firndb::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, Survival, When};
 use firndb_base::rng::Rng;
-use firndb_testkit::seeds::number_from;
 use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
@@ -66,9 +65,7 @@ fn a_sample_of_images() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_images() {
-    let seed = number_from("FIRN_SEED").unwrap_or(2);
-    let images = number_from("FIRN_IMAGES").unwrap_or(600) as usize;
-    walk(Walk { images, again_one_in: 5, go_on_one_in: 10, seed });
+    walk(Walk::long(600, 10));
 }
 
 /// A power cut during a creation leaves nothing that is taken for a database with contents; after

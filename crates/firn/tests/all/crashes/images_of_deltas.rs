@@ -8,7 +8,6 @@
 use crate::support::caches::roomy;
 use crate::support::images::{Case, Walk, walk_all};
 use crate::support::scripts;
-use firndb_testkit::seeds::number_from;
 
 /// Scripts in which pages leave DRAM and come again, are freed, and are needed by recovery.
 const WALKED: [&str; 11] = [
@@ -48,7 +47,5 @@ fn a_sample_of_images() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_images() {
-    let seed = number_from("FIRN_SEED").unwrap_or(2);
-    let images = number_from("FIRN_IMAGES").unwrap_or(300) as usize;
-    walk(Walk { images, again_one_in: 5, go_on_one_in: 6, seed });
+    walk(Walk::long(300, 6));
 }

@@ -11,7 +11,6 @@ use crate::support::images::{Case, Walk, record, walk_all};
 use crate::support::scripts;
 use firndb::Devices;
 use firndb::device::{Calls, CrashPlan, Fault, FaultPlan, FaultRule, Faulty, When};
-use firndb_testkit::seeds::number_from;
 use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
@@ -58,9 +57,7 @@ fn a_sample_of_images() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_images() {
-    let seed = number_from("FIRN_SEED").unwrap_or(2);
-    let images = number_from("FIRN_IMAGES").unwrap_or(300) as usize;
-    walk(Walk { images, again_one_in: 5, go_on_one_in: 6, seed });
+    walk(Walk::long(300, 6));
 }
 
 /// The harness sees it if the cache's writes are not durable when they should be.

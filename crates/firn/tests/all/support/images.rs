@@ -8,6 +8,7 @@ use firndb::Options;
 use firndb::device::{CrashPlan, CrashReplay, MemoryDevice, Survival};
 use firndb_base::rng::Rng;
 use firndb_testkit::cases::{Failures, caught};
+use firndb_testkit::seeds::number_from;
 use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
@@ -21,6 +22,14 @@ pub struct Walk {
     /// One image in this many is worked on after it was verified.
     pub go_on_one_in: u64,
     pub seed: u64,
+}
+
+impl Walk {
+    /// A walk of minutes, unless `FIRN_SEED` and `FIRN_IMAGES` say otherwise.
+    pub fn long(images: usize, go_on_one_in: u64) -> Walk {
+        let images = number_from("FIRN_IMAGES").map_or(images, |images| images as usize);
+        Walk { images, again_one_in: 5, go_on_one_in, seed: number_from("FIRN_SEED").unwrap_or(2) }
+    }
 }
 
 /// What a walk saw.

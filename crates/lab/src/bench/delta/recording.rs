@@ -78,7 +78,7 @@ impl Extent {
         self.memory * 48 / 100
     }
 
-    /// A write buffer in proportion: so many of the paper's 100 MB.
+    /// A write buffer in proportion to the memory: its part of the paper's 100 MB.
     pub fn buffer_bytes(self, megabytes: u64) -> u64 {
         self.memory * megabytes / 100
     }

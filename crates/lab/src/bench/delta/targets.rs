@@ -4,7 +4,7 @@
 //! measures them.
 
 use crate::bench::figure::Figure;
-use crate::bench::wanted::{Wanted, at_least, at_most};
+use crate::bench::wanted::{Group, Wanted, at_least, at_most};
 
 pub const WRITES_8K: Wanted = at_most("page writes over ORIG, 8 KiB, write buffer 8 MB", 0.45);
 pub const WRITES_4K: Wanted = at_most("page writes over ORIG, 4 KiB, write buffer 8 MB", 0.50);
@@ -18,14 +18,6 @@ pub const TIME_LOW_A: Wanted = at_most("I/O time over ORIG, myers-a", 0.09);
 pub const TIME_LOW_OCZ: Wanted = at_most("I/O time over ORIG, ocz-core", 0.09);
 pub const TIME_PACK: Wanted =
     at_most("I/O time over append and pack under auto, most over all profiles", 1.0);
-
-/// What one figure measures.
-struct Group {
-    number: &'static str,
-    title: &'static str,
-    targets: &'static [Wanted],
-    why: &'static str,
-}
 
 const GROUPS: [Group; 4] = [
     Group {
@@ -76,39 +68,21 @@ const ELSEWHERE: [(Wanted, &str); 11] = [
 
 /// The figure of this number, with nothing in it.
 pub fn figure(number: &str) -> Figure {
-    let group = GROUPS.iter().find(|group| group.number == number).expect("it is one of the figures");
-    Figure::new(group.number, group.title)
+    Group::figure_of(&GROUPS, number)
 }
 
 /// All figures without values: what stands in a file of results until they are measured.
 pub fn not_measured() -> Vec<Figure> {
-    let mut figures: Vec<Figure> = GROUPS
-        .iter()
-        .map(|group| {
-            let mut figure = figure(group.number);
-            group.targets.iter().for_each(|target| target.skip(&mut figure, group.why));
-            figure
-        })
-        .collect();
-    let mut elsewhere = Figure::new("elsewhere", "deltas as other programs measure them");
-    ELSEWHERE.iter().for_each(|(target, why)| target.skip(&mut elsewhere, why));
-    figures.push(elsewhere);
-    figures
+    Group::not_measured(&GROUPS, ("deltas as other programs measure them", &ELSEWHERE))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::wanted::assert_each_stands_once;
 
     #[test]
     fn every_target_stands_once_and_with_a_reason_until_it_is_measured() {
-        let figures = not_measured();
-        let targets: Vec<_> = figures.iter().flat_map(|figure| &figure.targets).collect();
-        assert_eq!(targets.len(), 10 + ELSEWHERE.len());
-        for target in &targets {
-            assert!(target.value.is_none() && !target.met && target.reason.is_some(), "{target:?}");
-            let same = targets.iter().filter(|other| other.name == target.name).count();
-            assert_eq!(same, 1, "{}", target.name);
-        }
+        assert_each_stands_once(&not_measured(), 10 + ELSEWHERE.len());
     }
 }

@@ -4,7 +4,7 @@
 //! there with the reason.
 
 use crate::bench::figure::Figure;
-use crate::bench::wanted::{Wanted, at_least, at_most};
+use crate::bench::wanted::{Group, Wanted, at_least, at_most};
 
 pub const POINTS: Wanted = at_least("point reads, 32 clients: of the drive's random reads at depth 32", 0.9);
 pub const MANY: Wanted = at_least("get_many of 64, one client: of the drive's random reads at depth 32", 0.8);
@@ -24,16 +24,6 @@ pub const BUFFER_HITS: Wanted =
     at_least("a scan of 10 times DRAM beside TPC-C: its buffer hit rate over that alone", 0.9);
 pub const CACHE_HITS: Wanted =
     at_least("a scan of 10 times DRAM beside TPC-C: its cache hit rate over that alone", 0.9);
-
-/// What one figure measures.
-pub struct Group {
-    /// The figure's number.
-    pub number: &'static str,
-    pub title: &'static str,
-    targets: &'static [Wanted],
-    /// Why they have no value where the figure was not measured.
-    why: &'static str,
-}
 
 /// What other programs measure.
 const ELSEWHERE: &[(Wanted, &str)] = &[
@@ -81,39 +71,21 @@ pub const GROUPS: [Group; 4] = [
 
 /// The figure of this number, with nothing in it.
 pub fn figure(number: &str) -> Figure {
-    let group = GROUPS.iter().find(|group| group.number == number).expect("it is one of the figures");
-    Figure::new(group.number, group.title)
+    Group::figure_of(&GROUPS, number)
 }
 
 /// All figures without values: what stands in a file of results until they are measured.
 pub fn not_measured() -> Vec<Figure> {
-    let mut figures: Vec<Figure> = GROUPS
-        .iter()
-        .map(|group| {
-            let mut figure = figure(group.number);
-            group.targets.iter().for_each(|target| target.skip(&mut figure, group.why));
-            figure
-        })
-        .collect();
-    let mut elsewhere = Figure::new("elsewhere", "reads as other programs measure them");
-    ELSEWHERE.iter().for_each(|(target, why)| target.skip(&mut elsewhere, why));
-    figures.push(elsewhere);
-    figures
+    Group::not_measured(&GROUPS, ("reads as other programs measure them", ELSEWHERE))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::wanted::assert_each_stands_once;
 
     #[test]
     fn every_target_stands_once_and_with_a_reason_until_it_is_measured() {
-        let figures = not_measured();
-        let targets: Vec<_> = figures.iter().flat_map(|figure| &figure.targets).collect();
-        assert_eq!(targets.len(), 18);
-        for target in &targets {
-            assert!(target.value.is_none() && !target.met && target.reason.is_some(), "{target:?}");
-            let same = targets.iter().filter(|other| other.name == target.name).count();
-            assert_eq!(same, 1, "{}", target.name);
-        }
+        assert_each_stands_once(&not_measured(), 18);
     }
 }

@@ -15,7 +15,7 @@ use firndb_device::AlignedBuf;
 const LOOKED_AT: usize = 4096;
 /// Delta pages that a step reads.
 const READ_A_STEP: usize = 8;
-/// A step frees empty delta pages once there are so many; those who need space free any.
+/// A step frees empty delta pages once there are this many; a caller that needs space frees any.
 const EMPTY_A_STEP: u64 = 16;
 
 impl Store {

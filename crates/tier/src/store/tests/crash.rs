@@ -41,6 +41,15 @@ impl Known {
         known
     }
 
+    /// Some log that may be left, and its end: any log past the durable LSN may survive or not, but
+    /// as whole records in order.
+    pub(crate) fn log_left(&self, records: &[Logged], rng: &mut Rng) -> (Vec<Logged>, Lsn) {
+        let ends = records.iter().map(|record| record.end).chain([self.durable]);
+        let possible: Vec<Lsn> = ends.filter(|end| (self.durable..=self.appended).contains(end)).collect();
+        let cut = possible[rng.below(possible.len() as u64) as usize];
+        (records.iter().filter(|record| record.end <= cut).cloned().collect(), cut)
+    }
+
     /// What was taken is in `pages`, or redo rebuilds it from log that is kept.
     pub(crate) fn assert_rebuilt(&self, pages: &Pages) {
         for (page, (version, needed)) in &self.taken {
@@ -68,13 +77,8 @@ fn run(seed: u64, steps: u64, every: u64) {
             if !rng.one_in(every) {
                 continue;
             }
-            // Any log past the durable LSN may survive or not, but as whole records in order.
-            let ends: Vec<Lsn> = records.iter().map(|record| record.end).chain([known.durable]).collect();
-            let possible: Vec<Lsn> =
-                ends.into_iter().filter(|end| (known.durable..=known.appended).contains(end)).collect();
-            let cut = possible[rng.below(possible.len() as u64) as usize];
+            let (left, cut) = known.log_left(&records, &mut rng);
             let device = replay.image(survival, &mut rng).remove(0);
-            let left: Vec<Logged> = records.iter().filter(|record| record.end <= cut).cloned().collect();
             // Skipping records that the metadata contains, or not, must make no difference.
             let contained = if rng.one_in(4) { Lsn::ZERO } else { known.contained };
             let (from, image) = (known.truncated, device.clone());

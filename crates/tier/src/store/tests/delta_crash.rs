@@ -30,12 +30,8 @@ fn run(seed: u64, steps: u64, every: u64) {
             if !rng.one_in(every) {
                 continue;
             }
-            let ends: Vec<Lsn> = records.iter().map(|record| record.end).chain([known.durable]).collect();
-            let possible: Vec<Lsn> =
-                ends.into_iter().filter(|end| (known.durable..=known.appended).contains(end)).collect();
-            let cut = possible[rng.below(possible.len() as u64) as usize];
+            let (left, cut) = known.log_left(&records, &mut rng);
             let device = replay.image(survival, &mut rng).remove(0);
-            let left: Vec<Logged> = records.iter().filter(|record| record.end <= cut).cloned().collect();
             let contained = if rng.one_in(4) { Lsn::ZERO } else { known.contained };
             let from = known.truncated;
             let store = recover_under(policy, device.clone(), &left, contained, from, cut).unwrap();

@@ -11,6 +11,7 @@ use crate::testing::small_store;
 pub(crate) use crate::testing::small_store::{
     DATABASE, Fact, LAYOUT, Logged, OTHER, PAGE_SIZE, POLICY, TestLog, image, offer, options, publish_in,
 };
+use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{Device, Durability, Fill, MemoryDevice};
@@ -203,4 +204,16 @@ pub(crate) fn reusing(
         }
         panic!("the place is reused sooner or later");
     }
+}
+
+/// Up to `max` of these pages, in order.
+pub(crate) fn some_of<V>(pages: &BTreeMap<PageId, V>, rng: &mut Rng, max: u64) -> Vec<PageId> {
+    let all: Vec<PageId> = pages.keys().copied().collect();
+    let mut chosen: Vec<PageId> = (0..rng.below(max + 1))
+        .filter(|_| !all.is_empty())
+        .map(|_| all[rng.below(all.len() as u64) as usize])
+        .collect();
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
 }

@@ -42,14 +42,7 @@ impl Model {
     }
 
     fn some_pages(&mut self, max: u64) -> Vec<PageId> {
-        let all: Vec<PageId> = self.pages.keys().copied().collect();
-        let mut chosen: Vec<PageId> = (0..self.rng.below(max + 1))
-            .filter(|_| !all.is_empty())
-            .map(|_| all[self.rng.below(all.len() as u64) as usize])
-            .collect();
-        chosen.sort_unstable();
-        chosen.dedup();
-        chosen
+        some_of(&self.pages, &mut self.rng, max)
     }
 
     pub(crate) fn step(&mut self) {
