@@ -16,6 +16,7 @@
 //! | changes since | exclusive latch, or shared latch and the writing flag | the same |
 //! | uses | exclusive latch; anywhere, as hints | anywhere |
 //! | offered | anywhere: a hint | anywhere |
+//! | delta read | exclusive latch (a page comes in) or writing flag | anywhere: a hint |
 //! | waiters | threads about to block on the latch, [`Pin`]s | the thread that frees the frame |
 //! | filling | exclusive latch | anywhere: certain for threads that count as waiters |
 //!

@@ -26,7 +26,7 @@ use crate::pool::BufferPool;
 use crate::write_back::{Added, Batch};
 use firndb_base::sync::{before_device, thread};
 use firndb_base::{PageId, clock};
-use firndb_tier::{Found, PageRead, TierError};
+use firndb_tier::{DeltaRead, Found, PageRead, TierError};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -149,6 +149,7 @@ impl<'a> Incoming<'a> {
         frame.set_version(found.version);
         frame.set_tier_version(found.version);
         frame.set_offered(false);
+        frame.set_delta_read(found.delta_read);
         frame.set_redone(false);
         if frame.uses().is_ahead() {
             self.pool.counters.pages_ahead.add(1);
@@ -356,7 +357,8 @@ impl BufferPool {
     pub(crate) fn must_be_offered(&self, id: FrameId) -> bool {
         let frame = self.frames.get(id);
         let may_be_offered = !frame.is_offered() && !frame.uses().is_once();
-        self.recovery.get(id).is_some() || (may_be_offered && self.tier.wants_clean())
+        let is_wanted = || frame.delta_read() == DeltaRead::Merge || self.tier.wants_clean();
+        self.recovery.get(id).is_some() || (may_be_offered && is_wanted())
     }
 
     /// Evicts a page that the tier has, if no thread uses it.

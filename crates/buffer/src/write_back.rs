@@ -36,7 +36,7 @@ use crate::ranks;
 use firndb_base::sync::RankHold;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
-use firndb_tier::{Base, Changes, Lifetime, PageWrite, TierError, TierErrorKind, Written};
+use firndb_tier::{Base, Changes, DeltaRead, Lifetime, PageWrite, TierError, TierErrorKind, Written};
 
 /// What became of a frame offered to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,7 @@ struct Image<'a> {
     base: Option<Base>,
     /// What the image differs from the base by.
     changes: Changes,
+    delta_read: DeltaRead,
 }
 
 /// Images to be written together. Holds a staging buffer and the writing flags of its frames.
@@ -141,6 +142,9 @@ impl<'a> Batch<'a> {
         let recovery_lsn = if dirty { recovery_lsn.expect("asserted above") } else { version };
         assert!(recovery_lsn <= version, "{page:?}: recovery LSN {recovery_lsn} is after version {version}");
         let (base, changes) = frame.copy_changes();
+        // Offered once, whatever becomes of it: a tier that fails must not keep the frame.
+        let delta_read = frame.delta_read();
+        frame.set_delta_read(DeltaRead::No);
         self.images.push(Image {
             writing,
             id,
@@ -154,6 +158,7 @@ impl<'a> Batch<'a> {
             later_changes: if frame.is_redone() { version } else { pool.log.end() },
             base,
             changes,
+            delta_read,
         });
         Added::Copied
     }
@@ -219,6 +224,7 @@ impl<'a> Batch<'a> {
                 data,
                 base: image.base,
                 changes: image.changes,
+                delta_read: image.delta_read,
                 lifetime: Lifetime::Unknown,
                 outcome: Err(TierError::new(TierErrorKind::Failed, "the tier returned no result")),
             });

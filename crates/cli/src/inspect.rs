@@ -128,14 +128,19 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
     if store.deltas_taken + store.delta_pages > 0 {
         say!(
             "  deltas: {} delta pages, {} deltas wait; since opening {} pages taken as deltas, {} delta pages written, \
-             {} read, {} deltas gathered, {} merged",
+             {} read ({} pages with a second read), {} deltas gathered, {} merged for space, {} for their reads; {} \
+             changed pages written whole for their size, {} for what deltas had cost",
             store.delta_pages,
             store.deltas_waiting,
             store.deltas_taken,
             store.delta_pages_written,
             store.delta_pages_read,
+            store.reads_with_delta,
             store.deltas_gathered,
-            store.deltas_merged
+            store.deltas_merged,
+            store.deltas_merged_for_reads,
+            store.whole_for_size,
+            store.whole_for_rent
         );
     }
     if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
@@ -395,6 +400,10 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
                   "delta_pages_read": statistics.store.delta_pages_read,
                   "deltas_gathered": statistics.store.deltas_gathered,
                   "deltas_merged": statistics.store.deltas_merged,
+                  "deltas_merged_for_reads": statistics.store.deltas_merged_for_reads,
+                  "reads_with_delta": statistics.store.reads_with_delta,
+                  "whole_for_size": statistics.store.whole_for_size,
+                  "whole_for_rent": statistics.store.whole_for_rent,
                   "syncs": statistics.store.syncs, "syncs_shared": statistics.store.syncs_shared},
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,

@@ -293,6 +293,7 @@ mod tests {
                 data: &[byte; 64],
                 base: None,
                 changes: firndb_tier::Changes::ALL,
+                delta_read: firndb_tier::DeltaRead::No,
                 lifetime: firndb_tier::Lifetime::Unknown,
                 outcome: Ok(Written::Declined),
             }]);

@@ -29,6 +29,19 @@ pub struct PageRead<'a> {
     pub outcome: Result<Found, TierError>,
 }
 
+/// Whether the store read a delta page for a page, beside its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DeltaRead {
+    /// The image was all of it, or its changes were in memory.
+    #[default]
+    No,
+    /// It did, which counts against the page's deltas.
+    Yes,
+    /// It did, and should have the page again when it leaves DRAM, changed or not, to write it
+    /// whole.
+    Merge,
+}
+
 /// What a read found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -43,13 +56,16 @@ pub struct Found {
     pub base: Option<Base>,
     /// As in [`PageWrite`].
     pub changes: Changes,
+    /// Whether it took a delta page.
+    pub delta_read: DeltaRead,
 }
 
 impl Found {
     /// A version of which no base is known.
     #[must_use]
     pub const fn without_base(version: Lsn) -> Found {
-        Found { version, dirty: false, cached: false, base: None, changes: Changes::ALL }
+        let (base, changes, delta_read) = (None, Changes::ALL, DeltaRead::No);
+        Found { version, dirty: false, cached: false, base, changes, delta_read }
     }
 }
 
@@ -93,6 +109,8 @@ pub struct PageWrite<'a> {
     pub base: Option<Base>,
     /// What of `data` may differ from `base`.
     pub changes: Changes,
+    /// What the page's read reported, unless the page was offered since.
+    pub delta_read: DeltaRead,
     /// Expected lifetime of this version.
     pub lifetime: Lifetime,
     /// Set by `write_batch`; until then [`TierError::unset`].
@@ -112,6 +130,7 @@ impl<'a> PageWrite<'a> {
             data,
             base: None,
             changes: Changes::ALL,
+            delta_read: DeltaRead::No,
             lifetime: Lifetime::Unknown,
             outcome: Err(TierError::unset()),
         }
@@ -217,6 +236,16 @@ pub struct TierStatistics {
     pub deltas_gathered: u64,
     /// Pages with a delta written whole, for lack of space for deltas.
     pub deltas_merged: u64,
+    /// Pages read with a delta page.
+    pub reads_with_delta: u64,
+    /// Pages with a delta written whole when they left DRAM unchanged, since their second reads
+    /// cost more.
+    pub deltas_merged_for_reads: u64,
+    /// Changed pages written whole because their changes are more than half of a page.
+    pub whole_for_size: u64,
+    /// Changed pages written whole because deltas, and the second reads that they cost, have come
+    /// to as much.
+    pub whole_for_rent: u64,
     /// Syncs of the device.
     pub syncs: u64,
     /// Batches of writes that another thread's sync made durable.

@@ -10,10 +10,14 @@ use firndb_base::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use firndb_base::{Lsn, PageId};
-use firndb_tier::{Base, Changes};
+use firndb_tier::{Base, Changes, DeltaRead};
 
 /// The page word of a frame that holds no page. Not a page's number: see [`can_be_held`].
 const NO_PAGE: u64 = u64::MAX;
+
+/// Numbers of [`DeltaRead`] in a frame.
+const YES: u8 = 1;
+const MERGE: u8 = 2;
 
 /// Whether a number can be a page's. All but the greatest can; page ids come from devices, too.
 pub(crate) fn can_be_held(page: PageId) -> bool {
@@ -35,6 +39,8 @@ pub(crate) struct Frame {
     uses: AtomicU8,
     writing: AtomicBool,
     offered: AtomicBool,
+    /// A [`DeltaRead`], by its number.
+    delta_read: AtomicU8,
     redone: AtomicBool,
     /// Whether its page's bytes are still to come.
     filling: AtomicBool,
@@ -63,6 +69,7 @@ impl Frame {
             uses: AtomicU8::new(Uses::COLD.byte()),
             writing: AtomicBool::new(false),
             offered: AtomicBool::new(false),
+            delta_read: AtomicU8::new(0),
             redone: AtomicBool::new(false),
             filling: AtomicBool::new(false),
             has_base: AtomicBool::new(false),
@@ -203,6 +210,24 @@ impl Frame {
     }
     pub(crate) fn set_offered(&self, offered: bool) {
         self.offered.store(offered, Relaxed);
+    }
+
+    /// Whether the page's read took a delta page, and the tier wants it back. No once it was copied
+    /// for the tier.
+    pub(crate) fn delta_read(&self) -> DeltaRead {
+        match self.delta_read.load(Relaxed) {
+            YES => DeltaRead::Yes,
+            MERGE => DeltaRead::Merge,
+            _ => DeltaRead::No,
+        }
+    }
+    pub(crate) fn set_delta_read(&self, delta_read: DeltaRead) {
+        let number = match delta_read {
+            DeltaRead::No => 0,
+            DeltaRead::Yes => YES,
+            DeltaRead::Merge => MERGE,
+        };
+        self.delta_read.store(number, Relaxed);
     }
 
     /// Whether the last change was made by redo, and more of it may come, with LSNs before the

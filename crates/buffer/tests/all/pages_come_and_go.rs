@@ -100,6 +100,36 @@ fn a_tier_that_wants_clean_pages_is_offered_each_that_leaves() {
     assert_eq!(statistics.pages_written, 0);
 }
 
+/// The store asks for pages that it wants to write whole, whether they changed or not.
+#[test]
+fn unchanged_pages_that_the_tier_wants_back_are_offered_once_and_no_others() {
+    let world = World::new(32, 200);
+    world.tier.merges.store(true, SeqCst);
+    for &page in &world.pages {
+        assert_eq!(world.counter(page), 0);
+    }
+    let evictions = world.pool.statistics().evictions;
+    let merged = world.tier.merged.load(SeqCst);
+    assert!(evictions >= 160 && merged >= evictions, "{merged} offered, {evictions} evicted");
+    assert!(merged <= world.pages.len() as u64, "each once");
+
+    // What the tier refuses does not keep the frame.
+    world.tier.writes_fail.store(true, SeqCst);
+    let mut refused = 0;
+    for &page in &world.pages {
+        refused += u64::from(world.pool.shared(page).is_err());
+    }
+    assert!(refused < 100, "{refused} of 200 pages found no frame: each batch that fails frees the next");
+    world.tier.writes_fail.store(false, SeqCst);
+
+    world.tier.merges.store(false, SeqCst);
+    world.pages.iter().for_each(|page| assert_eq!(world.counter(*page), 0));
+    let before = world.tier.merged.load(SeqCst);
+    world.pages.iter().for_each(|page| assert_eq!(world.counter(*page), 0));
+    assert_eq!(world.tier.merged.load(SeqCst), before, "none that was read without a delta page");
+    assert_eq!(world.pool.statistics().pages_written, 0);
+}
+
 #[test]
 fn a_created_page_is_zero_is_not_read_and_can_be_forgotten() {
     let world = World::new(32, 1);

@@ -64,7 +64,8 @@ impl LazyCleaning {
             match outcome {
                 Ok(()) => {
                     let Place { version, dirty, base, changes, .. } = place;
-                    reads[read].outcome = Ok(Found { version, dirty, cached: true, base, changes });
+                    reads[read].outcome =
+                        Ok(Found { dirty, cached: true, base, changes, ..Found::without_base(version) });
                 }
                 Err(error) if place.dirty => reads[read].outcome = Err(error),
                 Err(_) => {

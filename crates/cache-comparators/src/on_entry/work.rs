@@ -74,11 +74,10 @@ impl EntryCache {
             return Lookup::Absent;
         }
         let found = Found {
-            version: place.version,
-            dirty: false,
             cached: true,
             base: place.base,
             changes: place.changes,
+            ..Found::without_base(place.version)
         };
         let read = match &place.waiting {
             Some(image) => {

@@ -14,7 +14,7 @@ use crate::error::{TierError, TierErrorKind};
 use crate::merged_reads::{Piece, read_pieces};
 use crate::page_cache::read_below;
 use crate::page_cache::statistics::add;
-use crate::page_tier::{Found, PageRead};
+use crate::page_tier::{DeltaRead, Found, PageRead};
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, Io, IoOp};
 
@@ -183,7 +183,8 @@ impl FlashCache {
     fn found(&self, page: PageId, hit: Hit, version: Lsn, since: Since) -> Found {
         self.directory.reference(page, hit.slot);
         let Since { base, changes } = since;
-        Found { version, dirty: hit.word.is_dirty(), cached: true, base, changes }
+        let delta_read = DeltaRead::No;
+        Found { version, dirty: hit.word.is_dirty(), cached: true, base, changes, delta_read }
     }
 
     /// Whether the page's valid image is still the same.

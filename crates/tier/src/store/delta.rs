@@ -34,6 +34,7 @@
 pub(crate) mod clean;
 pub(crate) mod flush;
 pub(crate) mod live;
+pub(crate) mod merge;
 pub(crate) mod page;
 pub(crate) mod policy;
 pub(crate) mod slot;

@@ -65,11 +65,15 @@ pub struct DeltaPolicy {
     pub buffer_bytes: usize,
     /// Most places with delta pages, as a percentage of all.
     pub pages_percent: u8,
+    /// Cost of reading a delta page, as a percentage of that of writing a page. The second reads of
+    /// a page count against its deltas with this; with 0 they cost nothing.
+    pub read_cost_percent: u16,
 }
 
 impl DeltaPolicy {
     /// No new deltas.
-    pub const OFF: DeltaPolicy = DeltaPolicy { enabled: false, buffer_bytes: 0, pages_percent: 12 };
+    pub const OFF: DeltaPolicy =
+        DeltaPolicy { enabled: false, buffer_bytes: 0, pages_percent: 12, read_cost_percent: 50 };
 }
 
 impl Default for Policy {

@@ -17,7 +17,7 @@ use super::state::{State, Store, count};
 use crate::error::{TierError, TierErrorKind};
 use crate::granules::{Base, Changes};
 use crate::merged_reads::{Piece, read_pieces};
-use crate::page_tier::{Found, PageRead, Whereabouts};
+use crate::page_tier::{DeltaRead, Found, PageRead, Whereabouts};
 use firndb_base::{Lsn, PageId};
 
 /// Pages looked up under one hold of `state`, so that readers of other pages do not wait long.
@@ -49,9 +49,9 @@ impl Store {
         self.look(page).map(|looked| looked.version())
     }
 
-    /// Whether the page is more than its image on the device.
-    pub(crate) fn has_delta(&self, page: PageId) -> bool {
-        self.look(page).is_ok_and(|looked| looked.delta_is_elsewhere())
+    /// The page's newest version, if it is more than its image on the device.
+    pub(crate) fn delta_version(&self, page: PageId) -> Option<Lsn> {
+        self.look(page).ok().filter(Looked::delta_is_elsewhere).and_then(|looked| looked.version())
     }
 
     /// Where `pages` are, and pins of the map pages that were not in memory.
@@ -203,13 +203,14 @@ impl Store {
         for tag in placed.iter().copied() {
             let looked = looked[tag].as_ref().expect("only placed pages are read");
             if outcomes[tag].is_ok() && looked.delta_is_elsewhere() {
-                let delta = match (&looked.waits, deltas[tag].take()) {
-                    (Some(waits), _) => Ok(waits.clone()),
-                    (None, Some(read)) => read,
+                let (delta, delta_read) = match (&looked.waits, deltas[tag].take()) {
+                    (Some(waits), _) => (Ok(waits.clone()), DeltaRead::No),
+                    (None, Some(read)) => (read, self.delta_read()),
                     (None, None) => unreachable!("its delta page was read with it"),
                 };
                 let buf = &mut *reads[left[tag]].buf;
-                outcomes[tag] = delta.and_then(|delta| self.merge(pages[tag], &looked.entry, &delta, buf));
+                let found = delta.and_then(|delta| self.merge(pages[tag], &looked.entry, &delta, buf));
+                outcomes[tag] = found.map(|found| Found { delta_read, ..found });
             }
         }
         for (index, outcome) in left.iter().zip(outcomes) {
@@ -255,7 +256,7 @@ impl Store {
         self.verify(page, &Entry::Placed { version, place, checksum }, image)?;
         delta.apply(image);
         let base = Some(delta.base);
-        Ok(Found { version: delta.version, dirty: false, cached: false, base, changes: delta.changes })
+        Ok(Found { base, changes: delta.changes, ..Found::without_base(delta.version) })
     }
 
     /// Checks that `image` is the version of `page` that its entry names.
@@ -265,7 +266,7 @@ impl Store {
         };
         if image_checksum(page, version, image) == checksum {
             let base = Some(Base { version, checksum });
-            return Ok(Found { version, dirty: false, cached: false, base, changes: Changes::NONE });
+            return Ok(Found { base, changes: Changes::NONE, ..Found::without_base(version) });
         }
         if let Some(sentence) = lost::sentence_of(page, version, checksum, image) {
             return Err(TierError::new(TierErrorKind::Damaged, sentence));

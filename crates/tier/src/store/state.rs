@@ -217,6 +217,10 @@ pub(super) struct Counters {
     pub(super) delta_pages_read: AtomicU64,
     pub(super) deltas_gathered: AtomicU64,
     pub(super) deltas_merged: AtomicU64,
+    pub(super) reads_with_delta: AtomicU64,
+    pub(super) deltas_merged_for_reads: AtomicU64,
+    pub(super) whole_for_size: AtomicU64,
+    pub(super) whole_for_rent: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64, by: usize) {

@@ -54,6 +54,9 @@ impl Store {
 
     /// Writes pages, mapped under the checksums that `seal` computes.
     pub(crate) fn write_sealed(&self, writes: &mut [PageWrite<'_>], seal: Seal) {
+        for write in writes.iter_mut().filter(|write| !write.dirty) {
+            write.outcome = Ok(Written::Declined);
+        }
         let taken = self.take_deltas(writes);
         for lifetime in [Lifetime::Short, Lifetime::Unknown, Lifetime::Long] {
             let whole = |i: &usize| writes[*i].dirty && !taken[*i] && writes[*i].lifetime == lifetime;
@@ -62,9 +65,7 @@ impl Store {
                 self.write_chunk(writes, chunk, lifetime, seal);
             }
         }
-        for write in writes.iter_mut().filter(|write| !write.dirty) {
-            write.outcome = Ok(Written::Declined);
-        }
+        self.merge_unchanged(writes, seal);
         // The tier above drops what it has of them once the store's records are durable.
         self.record_deltas(writes, |write| write.recovery_lsn == Lsn::MAX);
         // A failure here does not concern these pages; the next call meets it.
@@ -347,7 +348,7 @@ impl Store {
                     state.space.drop_place(&self.geometry, place);
                     writes
                         .iter_mut()
-                        .filter(|w| w.page == page && w.dirty)
+                        .filter(|w| w.page == page && w.is_taken())
                         .for_each(|w| w.outcome = Err(error.clone()));
                 }
             }

@@ -4,7 +4,7 @@
 use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheSite;
 use crate::page_cache::header::CacheId;
-use crate::page_tier::{Allocation, Lifetime, PageRead, PageTier, PageWrite};
+use crate::page_tier::{Allocation, DeltaRead, Lifetime, PageRead, PageTier, PageWrite};
 use crate::store::{DeltaPolicy, Journal, Layout, Placement, Policy, Store, StoreOptions};
 use crate::testing::Took;
 use firndb_base::hash::hash_bytes;
@@ -245,6 +245,7 @@ pub fn offer(
             data,
             base: None,
             changes: crate::Changes::ALL,
+            delta_read: DeltaRead::No,
             lifetime: lifetime(*page),
             outcome: Err(TierError::unset()),
         })

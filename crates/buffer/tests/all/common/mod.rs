@@ -4,7 +4,9 @@ use firndb_base::{Lsn, PageId};
 use firndb_buffer::{BufferPool, Changed, PoolOptions};
 use firndb_log::{Kind, Log, LogClass, LogError, Record};
 use firndb_tier::testing::MemoryTier;
-use firndb_tier::{Allocation, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Whereabouts};
+use firndb_tier::{
+    Allocation, DeltaRead, PageRead, PageTier, PageWrite, TierError, TierErrorKind, Whereabouts,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -26,6 +28,10 @@ pub struct ProbeTier {
     /// Pages of each batch that was read.
     pub batches: Mutex<Vec<Vec<PageId>>>,
     pub writes_fail: AtomicBool,
+    /// Whether the pages it reads are said to have taken a delta page, and are wanted back.
+    pub merges: AtomicBool,
+    /// Unchanged pages offered for that.
+    pub merged: AtomicU64,
     /// Pages that cannot be written because of damage, of the page map say.
     pub unwritable: Mutex<BTreeSet<PageId>>,
     /// Microseconds that every read and every write batch takes.
@@ -56,6 +62,8 @@ impl ProbeTier {
             unknown: Mutex::default(),
             batches: Mutex::default(),
             writes_fail: AtomicBool::default(),
+            merges: AtomicBool::default(),
+            merged: AtomicU64::default(),
             unwritable: Mutex::default(),
             delay_us: AtomicU64::default(),
             reads: AtomicU64::default(),
@@ -129,6 +137,11 @@ impl PageTier for ProbeTier {
             self.inner.read_batch(reads);
             let unreadable = self.unreadable.lock().unwrap();
             for read in reads {
+                if self.merges.load(SeqCst)
+                    && let Ok(found) = &mut read.outcome
+                {
+                    found.delta_read = DeltaRead::Merge;
+                }
                 if let Some(kind) = unreadable.get(&read.page) {
                     read.buf.fill(0xEE);
                     read.outcome = Err(TierError::new(*kind, "this page is asked to fail"));
@@ -153,6 +166,8 @@ impl PageTier for ProbeTier {
             }
             return;
         }
+        let merged = writes.iter().filter(|write| !write.dirty && write.delta_read == DeltaRead::Merge);
+        self.merged.fetch_add(merged.count() as u64, SeqCst);
         let dirty = writes.iter().filter(|write| write.dirty).count() as u64;
         self.dirty_writes.fetch_add(dirty, SeqCst);
         self.clean_writes.fetch_add(writes.len() as u64 - dirty, SeqCst);

@@ -10,8 +10,10 @@ use crate::{Base, Changes};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 
-const WAITING: Policy =
-    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 1 << 20, pages_percent: 50 }, ..POLICY };
+const WAITING: Policy = Policy {
+    deltas: DeltaPolicy { enabled: true, buffer_bytes: 1 << 20, pages_percent: 50, read_cost_percent: 0 },
+    ..POLICY
+};
 
 /// Writes a new version of a page, with all of its changes in its first granules; returns it, and
 /// the page's base then.

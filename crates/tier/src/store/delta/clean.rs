@@ -127,7 +127,8 @@ impl Store {
     ///
     /// Errors: the first; what it concerns stays as it is.
     pub(crate) fn write_whole(&self, pages: &[PageId]) -> Result<(), TierError> {
-        let pages: Vec<PageId> = pages.iter().copied().filter(|page| self.has_delta(*page)).collect();
+        let pages: Vec<PageId> =
+            pages.iter().copied().filter(|page| self.delta_version(*page).is_some()).collect();
         if pages.is_empty() {
             return Ok(());
         }

@@ -125,8 +125,8 @@ impl Store {
                 over.push(*page);
                 continue;
             };
-            let spent = entry.map_or(0, Entry::rent);
             let Some(held) = state.deltas.buffer.get(*page) else { continue };
+            let spent = entry.map_or(0, Entry::rent).saturating_add(held.reads);
             let slot = held.delta.encode(*page);
             let bytes = slot.len();
             let page_size = self.geometry.page_size;

@@ -7,6 +7,10 @@
 //! sequence of choices would. For a page that grows by the same number of bytes each time it is the
 //! best number of slots or one beside it.
 //!
+//! *Read budget.* A page with a delta is read with two requests. Each second read counts as much as
+//! slots of that cost would, so a page that is read for every change is written whole sooner, and
+//! on a drive whose reads cost as much as its writes nearly every time.
+//!
 //! What was spent since the base image is a part of the map entry, in sixtieths of a page, so it
 //! needs no memory of its own and outlives a restart. Rounding is by chance, of the expected value,
 //! so that small slots count as what they are.
@@ -22,20 +26,39 @@ pub(crate) const RENT_MAX: u8 = 61;
 /// How to write a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    Whole,
+    /// As an image: the changes are more than half of it.
+    WholeForSize,
+    /// As an image: what was spent since the last comes to as much.
+    WholeForRent,
     Delta,
 }
 
-/// Chooses for a page on whose slots `rent` was spent since its base image, and whose next slot has
+/// Chooses for a page on which `rent` was spent since its base image, and whose next slot has
 /// `slot_bytes`.
 pub(crate) fn choose(page_size: usize, rent: u8, slot_bytes: usize) -> Choice {
-    let spent = u64::from(rent) * page_size as u64;
-    let with = spent + UNITS * slot_bytes as u64;
-    if with <= UNITS * page_size as u64 && 2 * slot_bytes <= page_size {
-        Choice::Delta
+    let with = u64::from(rent) * page_size as u64 + UNITS * slot_bytes as u64;
+    if 2 * slot_bytes > page_size {
+        Choice::WholeForSize
+    } else if with > UNITS * page_size as u64 {
+        Choice::WholeForRent
     } else {
-        Choice::Whole
+        Choice::Delta
     }
+}
+
+/// The rent after one second read, before the write of `version`.
+pub(crate) fn rent_after_read(rent: u8, read_cost_percent: u16, version: Lsn) -> u8 {
+    let units = UNITS * u64::from(read_cost_percent);
+    let chance = hash_bytes(0x5EAD, &version.0.to_le_bytes()) % 100;
+    let units = units / 100 + u64::from(chance < units % 100);
+    (u64::from(rent) + units).min(u64::from(RENT_MAX)) as u8
+}
+
+/// Whether second read number `number` is one after which a page that did not change should be
+/// written whole. Rent or buy without memory: with this probability the reads before it cost as
+/// much as the page, on average.
+pub(crate) fn merges(read_cost_percent: u16, number: u64) -> bool {
+    hash_bytes(0x3E26, &number.to_le_bytes()) % 100 < u64::from(read_cost_percent)
 }
 
 /// The rent after a slot of `slot_bytes` was written for a version.
@@ -72,7 +95,7 @@ mod tests {
             slot += growth;
             let slot_bytes = slot + SLOT_OVERHEAD as usize;
             match choose(page_size, rent, slot_bytes) {
-                Choice::Whole => {
+                Choice::WholeForSize | Choice::WholeForRent => {
                     (rent, slot) = (0, 0);
                     bytes += page_size;
                 }
@@ -108,7 +131,7 @@ mod tests {
             for (number, grown) in grown.iter().enumerate() {
                 slot = (slot + grown).min(4096);
                 match choose(4096, rent, slot + 26) {
-                    Choice::Whole => {
+                    Choice::WholeForSize | Choice::WholeForRent => {
                         (rent, slot) = (0, 0);
                         cost += 4096;
                     }
@@ -149,10 +172,45 @@ mod tests {
             assert!(rent <= RENT_MAX);
             rent = match choose(4096, rent, 30) {
                 Choice::Delta => rent_after(4096, rent, 30, Lsn(version)),
-                Choice::Whole => 0,
+                _ => 0,
             };
         }
-        assert_eq!(choose(4096, 0, 2049), Choice::Whole, "never more than half a page");
-        assert_eq!((choose(4096, 60, 1), choose(4096, 0, 2048)), (Choice::Whole, Choice::Delta));
+        assert_eq!(choose(4096, 0, 2049), Choice::WholeForSize, "never more than half a page");
+        assert_eq!((choose(4096, 60, 1), choose(4096, 0, 2048)), (Choice::WholeForRent, Choice::Delta));
+    }
+
+    /// Slots written until the page is written whole, if each is read once before the next.
+    fn slots(read_cost_percent: u16, slot_bytes: usize) -> f64 {
+        let (mut written, mut rent, mut whole) = (0u32, 0, 0u32);
+        for version in (0..4000).map(Lsn) {
+            if rent > 0 {
+                rent = rent_after_read(rent, read_cost_percent, version);
+            }
+            if choose(4096, rent, slot_bytes) == Choice::Delta {
+                rent = rent_after(4096, rent, slot_bytes, version);
+                written += 1;
+            } else {
+                (rent, whole) = (0, whole + 1);
+            }
+        }
+        f64::from(written) / f64::from(whole)
+    }
+
+    #[test]
+    fn second_reads_and_slots_add_up_to_the_price_of_an_image() {
+        // A slot of a tenth of a page: ten of them; then reads at a tenth, at 0.4, at a whole page.
+        for (read_cost_percent, wanted) in [(0, 10.0), (10, 5.0), (40, 2.0), (100, 1.0), (400, 1.0)] {
+            let slots = slots(read_cost_percent, 410);
+            assert!((slots - wanted).abs() <= 0.15 * wanted, "{read_cost_percent}: {slots:.2}, not {wanted}");
+        }
+        assert_eq!(rent_after_read(50, 400, Lsn(1)), RENT_MAX);
+    }
+
+    #[test]
+    fn merges_are_drawn_with_the_probability_of_the_cost() {
+        for percent in [0, 7, 50, 100, 300] {
+            let merges = (0..20_000).filter(|number| merges(percent, *number)).count() as f64 / 200.0;
+            assert!((merges - f64::from(percent.min(100))).abs() < 1.0, "{merges} of {percent}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::slot::slot_bytes;
 use super::write_buffer::Offer;
 use crate::error::{TierError, TierErrorKind};
 use crate::granules::Base;
-use crate::page_tier::{PageWrite, Written};
+use crate::page_tier::{DeltaRead, PageWrite, Written};
 use firndb_base::{Lsn, PageId};
 
 /// Flushes of the write buffer that one call waits for to have records of its pages.
@@ -135,12 +135,27 @@ impl Store {
         let changes = state.deltas.buffer.changes_with(write.page, write.changes);
         let bytes = slot_bytes(changes, self.geometry.page_size);
         let limit = self.policy.deltas.buffer_bytes;
-        let is_full = limit > 0 && state.deltas.buffer.bytes() + bytes > limit;
-        if is_full || policy::choose(self.geometry.page_size, entry.rent(), bytes) == Choice::Whole {
+        if limit > 0 && state.deltas.buffer.bytes() + bytes > limit {
             return false;
         }
         let (page, version, recovery) = (write.page, write.version, write.recovery_lsn);
-        let offer = Offer { page, version, recovery, base, changes, image: write.data };
+        let mut reads = state.deltas.buffer.get(page).map_or(0, |held| held.reads);
+        if write.delta_read != DeltaRead::No {
+            reads = policy::rent_after_read(reads, self.policy.deltas.read_cost_percent, version);
+        }
+        let rent = entry.rent().saturating_add(reads);
+        match policy::choose(self.geometry.page_size, rent, bytes) {
+            Choice::WholeForSize => {
+                count(&self.counters.whole_for_size, 1);
+                return false;
+            }
+            Choice::WholeForRent => {
+                count(&self.counters.whole_for_rent, 1);
+                return false;
+            }
+            Choice::Delta => {}
+        }
+        let offer = Offer { page, version, recovery, base, changes, reads, image: write.data };
         state.deltas.buffer.take(&offer);
         count(&self.counters.deltas_taken, 1);
         write.outcome = Ok(Written::Taken { base: Some(base), changes });

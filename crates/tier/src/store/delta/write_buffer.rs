@@ -25,6 +25,9 @@ pub(crate) struct Buffered {
     pub delta: Delta,
     /// The log is needed from here; `Lsn::MAX` if the version is durable elsewhere.
     pub recovery: Lsn,
+    /// Rent of second reads that no slot's record has yet (`policy.rs`). Lost with a crash, and
+    /// with a flush that fails.
+    pub reads: u8,
     /// While a flush is under way: recovery LSN of what was taken since it began.
     later: Option<Lsn>,
 }
@@ -37,6 +40,8 @@ pub(crate) struct Offer<'a> {
     pub recovery: Lsn,
     pub base: Base,
     pub changes: Changes,
+    /// As in [`Buffered`], those that are known included.
+    pub reads: u8,
     pub image: &'a [u8],
 }
 
@@ -88,14 +93,14 @@ impl WriteBuffer {
             later = held.later.map(|later| later.min(offer.recovery));
         }
         let delta = Delta::of(offer.version, offer.base, changes, offer.image);
-        self.insert(offer.page, Buffered { delta, recovery, later });
+        self.insert(offer.page, Buffered { delta, recovery, reads: offer.reads, later });
         changes
     }
 
     /// Puts back a delta that the map has, unless one waits.
     pub(crate) fn put(&mut self, page: PageId, delta: Delta) {
         if !self.entries.contains_key(&page) {
-            self.insert(page, Buffered { delta, recovery: Lsn::MAX, later: None });
+            self.insert(page, Buffered { delta, recovery: Lsn::MAX, reads: 0, later: None });
         }
     }
 
@@ -124,10 +129,11 @@ impl WriteBuffer {
         self.by_age.iter().take_while(wanted).take(pages_max).map(|(_, page)| *page).collect()
     }
 
-    /// Begins the flush of a page's entry; returns its delta.
+    /// Begins the flush of a page's entry; returns its delta. The slot's record gets the rent of
+    /// the reads.
     pub(crate) fn begin_flush(&mut self, page: PageId) -> Option<Delta> {
         let entry = self.entries.get_mut(&page)?;
-        entry.later = Some(Lsn::MAX);
+        (entry.later, entry.reads) = (Some(Lsn::MAX), 0);
         Some(entry.delta.clone())
     }
 
@@ -156,9 +162,22 @@ mod tests {
     const BASE: Base = Base { version: Lsn(5), checksum: 77 };
     const PAGE_BYTES: usize = 512;
 
+    /// What reads cost goes with the slot, once.
+    #[test]
+    fn the_rent_of_reads_is_known_until_a_flush_takes_it() {
+        let (mut buffer, image) = (WriteBuffer::default(), [0; PAGE_BYTES]);
+        let offer = offer(1, 20, 10, Changes::NONE, &image);
+        buffer.take(&Offer { reads: 7, ..offer });
+        assert_eq!(buffer.get(PageId(1)).unwrap().reads, 7);
+        buffer.begin_flush(PageId(1));
+        buffer.take(&Offer { version: Lsn(30), reads: 2, ..offer });
+        buffer.end_flush(PageId(1), Lsn(20), true);
+        assert_eq!(buffer.get(PageId(1)).unwrap().reads, 2);
+    }
+
     fn offer(page: u64, version: u64, recovery: u64, changes: Changes, image: &[u8]) -> Offer<'_> {
         let (version, recovery) = (Lsn(version), Lsn(recovery));
-        Offer { page: PageId(page), version, recovery, base: BASE, changes, image }
+        Offer { page: PageId(page), version, recovery, base: BASE, changes, reads: 0, image }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::delta_model::read_found;
 use super::harness::*;
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{PageTier, PageWrite, Written};
+use crate::page_tier::{Found, PageTier, PageWrite, Written};
 use crate::store::entry::SlotAt;
 use crate::store::{DeltaPolicy, Journal, Policy, Store};
 use crate::{Base, Changes};
@@ -13,10 +13,14 @@ use firndb_device::{
     AlignedBuf, Calls, Device, DeviceErrorKind, Durability, FaultPlan, Faulty, MemoryDevice,
 };
 
-pub(super) const AT_ONCE: Policy =
-    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 0, pages_percent: 50 }, ..POLICY };
-pub(super) const WAITING: Policy =
-    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 1 << 20, pages_percent: 50 }, ..POLICY };
+pub(super) const AT_ONCE: Policy = Policy {
+    deltas: DeltaPolicy { enabled: true, pages_percent: 50, read_cost_percent: 0, ..DeltaPolicy::OFF },
+    ..POLICY
+};
+pub(super) const WAITING: Policy = Policy {
+    deltas: DeltaPolicy { enabled: true, buffer_bytes: 1 << 20, pages_percent: 50, read_cost_percent: 0 },
+    ..POLICY
+};
 
 pub(super) struct Rig {
     pub device: Arc<MemoryDevice>,
@@ -43,20 +47,22 @@ impl Rig {
     pub fn change(&self, pages: &[PageId], at: usize) -> Vec<(Lsn, Vec<u8>)> {
         let mut changed = Vec::new();
         let mut data = AlignedBuf::zeroed(pages.len() * PAGE_SIZE);
-        let mut known: Vec<(Option<Base>, Changes)> = Vec::new();
+        let mut known: Vec<Found> = Vec::new();
         for (page, out) in pages.iter().zip(data.chunks_mut(PAGE_SIZE)) {
             let (found, mut image) = read_found(&self.store, *page).unwrap();
             let version = self.log.tick();
             image[at..at + 8].copy_from_slice(&version.0.to_le_bytes());
             out.copy_from_slice(&image);
-            known.push((found.base, found.changes | Changes::of(at..at + 8, PAGE_SIZE)));
+            known.push(Found { changes: found.changes | Changes::of(at..at + 8, PAGE_SIZE), ..found });
             changed.push((version, image));
         }
         self.log.flush(self.log.end()).unwrap();
         let offered = pages.iter().zip(&changed).zip(data.chunks(PAGE_SIZE)).zip(known);
         let mut writes: Vec<PageWrite<'_>> = offered
-            .map(|(((page, (version, _)), data), (base, changes))| {
-                PageWrite::back(*page, *version, *version, data).changed_since(base, changes)
+            .map(|(((page, (version, _)), data), found)| {
+                let write = PageWrite::back(*page, *version, *version, data);
+                let write = write.changed_since(found.base, found.changes);
+                PageWrite { delta_read: found.delta_read, ..write }
             })
             .collect();
         self.store.write_batch(&mut writes);

@@ -13,10 +13,14 @@ use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability, MemoryDevice};
 use firndb_testkit::hooked::{Call, Hooked};
 
-const AT_ONCE: Policy =
-    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 0, pages_percent: 50 }, ..POLICY };
-const WAITING: Policy =
-    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes: 1 << 20, pages_percent: 50 }, ..POLICY };
+const AT_ONCE: Policy = Policy {
+    deltas: DeltaPolicy { enabled: true, pages_percent: 50, read_cost_percent: 0, ..DeltaPolicy::OFF },
+    ..POLICY
+};
+const WAITING: Policy = Policy {
+    deltas: DeltaPolicy { enabled: true, buffer_bytes: 1 << 20, pages_percent: 50, read_cost_percent: 0 },
+    ..POLICY
+};
 
 /// Changes the eight bytes at `at` of a page, and writes it; returns the version and its bytes.
 fn change(store: &Store, log: &TestLog, page: PageId, at: usize) -> (Lsn, Vec<u8>) {

@@ -3,7 +3,7 @@
 use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_cache::BackingStore;
-use crate::page_tier::{Found, Lifetime, PageRead, PageTier, PageWrite, Written};
+use crate::page_tier::{DeltaRead, Found, PageRead, PageTier, PageWrite, Written};
 use crate::store::{DeltaPolicy, Journal, Policy, Store};
 use crate::{Base, Changes, TierError};
 use firndb_base::rng::Rng;
@@ -21,6 +21,7 @@ pub(crate) struct Frame {
     pub image: Vec<u8>,
     pub base: Option<Base>,
     pub changes: Changes,
+    pub delta_read: DeltaRead,
 }
 
 /// The images that versions had.
@@ -40,8 +41,9 @@ pub(crate) struct DeltaModel {
     pub pages_max: u64,
     pub redo_from: Lsn,
     pub contained: Lsn,
-    /// Deltas taken; delta pages written, read; deltas gathered, merged: before the last crash.
-    pub counted: [u64; 5],
+    /// Deltas taken; delta pages written, read; deltas gathered, merged for space, for reads:
+    /// before the last crash.
+    pub counted: [u64; 6],
 }
 
 /// Policies that differ in what matters: no write buffer, a small one, one that takes all; few and
@@ -49,7 +51,8 @@ pub(crate) struct DeltaModel {
 pub(crate) fn policy(rng: &mut Rng) -> Policy {
     let buffer_bytes = [0, 3_000, 12_000, 100_000][rng.below(4) as usize];
     let pages_percent = [3, 12, 50][rng.below(3) as usize];
-    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes, pages_percent }, ..POLICY }
+    let read_cost_percent = [0, 30, 200][rng.below(3) as usize];
+    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes, pages_percent, read_cost_percent }, ..POLICY }
 }
 
 /// The image of a version; pages never written are zeros.
@@ -84,7 +87,7 @@ impl DeltaModel {
             pages_max,
             redo_from: Lsn::FIRST,
             contained: Lsn::ZERO,
-            counted: [0; 5],
+            counted: [0; 6],
         }
     }
 
@@ -110,7 +113,7 @@ impl DeltaModel {
             20 => self.store.settle_deltas(self.redo_from).unwrap(),
             21 => {
                 let pages = self.some_pages(5);
-                pages.iter().for_each(|page| drop(self.frames.remove(page)));
+                self.leave_unchanged(&pages);
             }
             22 => {
                 let pages = self.some_pages(2);
@@ -159,7 +162,8 @@ impl DeltaModel {
             found.changes.apply(&image, &mut with);
             assert!(with == image, "{page}: its changes say all that differs from its base");
         }
-        Frame { version, image, base: found.base, changes: found.changes }
+        let Found { base, changes, delta_read, .. } = found;
+        Frame { version, image, base, changes, delta_read }
     }
 
     /// Changes pages, and has them leave.
@@ -204,7 +208,8 @@ impl DeltaModel {
             .map(|((page, frame), data)| {
                 let recovery = if back { Lsn::MAX } else { frame.version };
                 let write = PageWrite::back(*page, frame.version, recovery, data);
-                PageWrite { lifetime: Lifetime::Unknown, ..write.changed_since(frame.base, frame.changes) }
+                let write = write.changed_since(frame.base, frame.changes);
+                PageWrite { delta_read: frame.delta_read, ..write }
             })
             .collect();
         self.store.write_batch(&mut writes);
@@ -213,13 +218,36 @@ impl DeltaModel {
             let Ok(Written::Taken { base, changes }) = outcome else {
                 panic!("an allocated page can always be written: {outcome:?}")
             };
-            (frame.base, frame.changes) = (base, changes);
+            (frame.base, frame.changes, frame.delta_read) = (base, changes, DeltaRead::No);
             if !back {
                 self.log.note(Fact::Taken(*page, frame.version, frame.version));
             }
             self.history.insert((*page, frame.version), frame.image.clone());
             self.pages.insert(*page, (frame.version, true));
             self.frames.insert(*page, frame);
+        }
+    }
+
+    /// Pages leave DRAM unchanged, and are offered as the buffer offers those that the store wants.
+    fn leave_unchanged(&mut self, pages: &[PageId]) {
+        let frames: Vec<(PageId, Frame)> =
+            pages.iter().filter_map(|page| Some((*page, self.frames.remove(page)?))).collect();
+        let mut data = AlignedBuf::zeroed(frames.len().max(1) * PAGE_SIZE);
+        for ((_, frame), out) in frames.iter().zip(data.chunks_mut(PAGE_SIZE)) {
+            out.copy_from_slice(&frame.image);
+        }
+        let offered = frames.iter().zip(data.chunks(PAGE_SIZE));
+        let mut writes: Vec<PageWrite<'_>> = offered
+            .map(|((page, frame), data)| {
+                let write = PageWrite::back(*page, frame.version, frame.version, data);
+                let write = write.changed_since(frame.base, frame.changes);
+                PageWrite { dirty: false, delta_read: frame.delta_read, ..write }
+            })
+            .collect();
+        self.store.write_batch(&mut writes);
+        for write in &writes {
+            assert!(write.outcome.is_ok(), "{:?}", write.outcome);
+            assert!(!write.is_taken() || write.delta_read == DeltaRead::Merge);
         }
     }
 
@@ -253,7 +281,7 @@ impl DeltaModel {
         compare_images(&self.store, &self.pages, &image_in(&self.history));
     }
 
-    pub(crate) fn counts(&self) -> [u64; 5] {
+    pub(crate) fn counts(&self) -> [u64; 6] {
         let now = &self.store.counters;
         let now = [
             &now.deltas_taken,
@@ -261,6 +289,7 @@ impl DeltaModel {
             &now.delta_pages_read,
             &now.deltas_gathered,
             &now.deltas_merged,
+            &now.deltas_merged_for_reads,
         ];
         std::array::from_fn(|i| self.counted[i] + now[i].load(Relaxed))
     }
@@ -288,7 +317,7 @@ impl DeltaModel {
     }
 }
 
-fn run(seed: u64, steps: u64) -> [u64; 5] {
+fn run(seed: u64, steps: u64) -> [u64; 6] {
     let limit = if seed.is_multiple_of(2) { u64::MAX } else { 600_000 };
     let device = Arc::new(MemoryDevice::with("store", 512, limit));
     let policy = policy(&mut Rng::new(seed));

@@ -65,7 +65,8 @@ fn writer(store: &Store, log: &TestLog, pages: &[PageId], seed: u64) {
 fn run(seed: u64) {
     let options = SimOptions { seed, preempt_one_in: 2, ..SimOptions::default() };
     let ran = sim::run(options, move || {
-        let deltas = DeltaPolicy { enabled: true, buffer_bytes: 2_000, pages_percent: 30 };
+        let deltas =
+            DeltaPolicy { enabled: true, buffer_bytes: 2_000, pages_percent: 30, read_cost_percent: 30 };
         let (log, device) = (TestLog::new(), Arc::new(MemoryDevice::new("store")));
         let policy = Policy { deltas, ..POLICY };
         let store =

@@ -11,6 +11,7 @@ mod delta_damage;
 mod delta_failures;
 mod delta_holds;
 mod delta_model;
+mod delta_reads;
 mod delta_threads;
 mod full;
 mod give_back;
