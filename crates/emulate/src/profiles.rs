@@ -20,6 +20,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("myers-a", include_str!("../profiles/myers-a.toml")),
     ("myers-b", include_str!("../profiles/myers-b.toml")),
     ("myers-disk", include_str!("../profiles/myers-disk.toml")),
+    ("myers-disk-arm", include_str!("../profiles/myers-disk-arm.toml")),
     ("myers-nand", include_str!("../profiles/myers-nand.toml")),
     ("ocz-core", include_str!("../profiles/ocz-core.toml")),
     ("barracuda-7200-7", include_str!("../profiles/barracuda-7200-7.toml")),
