@@ -1,7 +1,7 @@
 //! Servers side by side, with service times from tables: flash and network volumes.
 //!
 //! A request larger than a stripe occupies as many channels as it has stripes, at most all
-//! ([`crate::striping`] says for how long), so that requests of all kinds and sizes share the
+//! ([`Costs`] says for how long), so that requests of all kinds and sizes share the
 //! drive: a stream that reaches the printed bandwidth leaves nothing for others.
 //!
 //! Invariants: `free_at` never falls; a request ends when its own time has passed and its last
@@ -10,10 +10,9 @@
 use crate::outliers::{Met, unit};
 use crate::request::{Request, RequestKind};
 use crate::streams::{Course, Streams, WorkingArea};
-use crate::striping::{Cost, Costs};
 use crate::time::ns;
 use firndb_base::rng::Rng;
-use firndb_profile::{Blocks, ModelSection};
+use firndb_profile::{Blocks, Cost, Costs, ModelSection};
 
 /// The times of one request.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +67,7 @@ impl Channels {
             }
             (_, Course::Sequential | Course::Overlapping) => writes.sequential(bytes),
             (_, Course::Random) => {
-                let factor = area_factor(tables, self.area.meet(request));
+                let factor = tables.area_factor(self.area.meet(request));
                 writes.of(bytes, &tables.write_random).scaled(factor)
             }
         }
@@ -150,20 +149,6 @@ impl Channels {
             Blocks::Request => 0,
             Blocks::Channel => hold(order[0]),
             Blocks::Device => order.iter().map(|&channel| hold(channel)).sum(),
-        }
-    }
-}
-
-fn area_factor(tables: &ModelSection, bytes: u64) -> f64 {
-    let points = &tables.area;
-    let above = points.partition_point(|point| point.bytes < bytes);
-    match (above.checked_sub(1).map(|at| points[at]), points.get(above)) {
-        (None, None) => 1.0,
-        (Some(last), None) => last.factor,
-        (None, Some(first)) => first.factor,
-        (Some(low), Some(high)) => {
-            let part = (bytes - low.bytes) as f64 / (high.bytes - low.bytes) as f64;
-            low.factor + (high.factor - low.factor) * part
         }
     }
 }

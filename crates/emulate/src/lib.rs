@@ -31,7 +31,6 @@ pub mod profiles;
 mod request;
 mod statistics;
 mod streams;
-mod striping;
 mod time;
 
 pub use emulated::Emulated;

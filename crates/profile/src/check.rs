@@ -327,26 +327,6 @@ impl Mechanics {
         }
         Ok(())
     }
-
-    /// A read of `bytes` at a random place of an idle disk: seek, half a turn, transfer; in
-    /// microseconds.
-    #[must_use]
-    pub fn random_read_us(&self, bytes: u64) -> f64 {
-        let turn_us = 60e6 / self.rpm;
-        self.overhead_us + self.seek_average_ms * 1000.0 + turn_us / 2.0 + bytes as f64 / self.transfer_mb_s
-    }
-
-    /// The seek curve `track + root * sqrt(d) + linear * d` in milliseconds, d being the distance
-    /// as a fraction of all tracks: (root, linear) such that d = 1 gives the full seek and the mean
-    /// over uniformly drawn pairs of tracks gives the average one (there the mean of sqrt(d) is
-    /// 8/15 and that of d 1/3).
-    #[must_use]
-    pub fn seek_curve(&self) -> (f64, f64) {
-        let average = self.seek_average_ms - self.seek_track_ms;
-        let full = self.seek_full_ms - self.seek_track_ms;
-        let root = (average - full / 3.0) / (8.0 / 15.0 - 1.0 / 3.0);
-        (root, full - root)
-    }
 }
 
 /// Pages of flash that the simulation can hold, in memory (about 20 bytes each).

@@ -19,21 +19,28 @@
 //! `docs/lab/tools/profiles.md` describes every key for users.
 #![forbid(unsafe_code)]
 
+mod arms;
 mod band;
 mod check;
 mod choices;
+mod costs;
 mod error;
 mod figure;
+mod mechanics;
 mod model;
 mod nand;
 mod profile;
+mod striping;
 mod table;
 
+pub use arms::{Arms, DiskRequest, DiskService};
 pub use band::{Band, Parameter, Variant, VariantName};
 pub use choices::{Choice, Choices};
+pub use costs::{Access, DeviceCosts, LearnedFactor, Order, Submission, Work};
 pub use error::ProfileError;
 pub use figure::{Figure, Input, MeasuredRow, Op, Pattern, Unit};
 pub use model::{Area, Blocks, Mechanics, ModelSection, Outliers, Reordering, WriteCache};
 pub use nand::{NandSection, TranslationLayer, Victim};
 pub use profile::{DeviceProfile, Origin, VERSION};
+pub use striping::{Cost, Costs};
 pub use table::ServiceTable;

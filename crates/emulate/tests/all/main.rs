@@ -1,6 +1,7 @@
 //! The tests of this crate's public interface, in one program: each file is one promise or one way
 //! to break it.
 
+mod device_costs;
 mod emulated;
 mod figures;
 mod mixes;

@@ -16,11 +16,12 @@
 //! None costs less than one stripe. Each of the k channels is occupied for an equal share, never
 //! for longer than T(B).
 
-use firndb_profile::{ModelSection, ServiceTable};
+use crate::model::ModelSection;
+use crate::table::ServiceTable;
 
 /// What one request costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cost {
+pub struct Cost {
     /// Its own time, once it is served.
     pub us: f64,
     /// Channels that it occupies.
@@ -31,11 +32,13 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// A request that occupies one channel for its own time.
+    #[must_use]
     pub fn of_one(us: f64) -> Cost {
         Cost { us, channels: 1, channel_us: us }
     }
 
     /// All times multiplied by `factor`.
+    #[must_use]
     pub fn scaled(self, factor: f64) -> Cost {
         Cost { us: self.us * factor, channel_us: self.channel_us * factor, ..self }
     }
@@ -43,7 +46,7 @@ impl Cost {
 
 /// Costs of the requests of one direction, by size.
 #[derive(Clone, Debug)]
-pub(crate) struct Costs {
+pub struct Costs {
     sequential: ServiceTable,
     /// `None` if every request occupies one channel.
     stripe_bytes: Option<u64>,
@@ -55,11 +58,13 @@ pub(crate) struct Costs {
 
 impl Costs {
     /// The costs of reads.
+    #[must_use]
     pub fn of_reads(model: &ModelSection) -> Costs {
         Costs::new(model, &model.read_sequential, model.read_mb_s, model.read_occupancy)
     }
 
     /// The costs of writes.
+    #[must_use]
     pub fn of_writes(model: &ModelSection) -> Costs {
         Costs::new(model, &model.write_sequential, model.write_mb_s, model.write_occupancy)
     }
@@ -76,11 +81,13 @@ impl Costs {
     }
 
     /// What a sequential request of `bytes` costs.
+    #[must_use]
     pub fn sequential(&self, bytes: u64) -> Cost {
         self.of(bytes, &self.sequential)
     }
 
     /// What a request of `bytes` costs that takes the times of this table.
+    #[must_use]
     pub fn of(&self, bytes: u64, times: &ServiceTable) -> Cost {
         let us = times.us(bytes);
         let Some(stripe_bytes) = self.stripe_bytes.filter(|&stripe| bytes > stripe) else {
