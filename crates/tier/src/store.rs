@@ -44,6 +44,7 @@ mod adopt;
 mod allocate;
 mod apply;
 mod bitmap;
+mod carried;
 mod changes;
 mod check;
 mod deferred;
@@ -98,6 +99,7 @@ use crate::page_cache::BackingStore;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts};
 use crate::poison::Poison;
 use crate::ranks;
+use carried::Carried;
 use deferred::Deferred;
 use delta::{Deltas, Flushing};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
@@ -211,6 +213,7 @@ impl Store {
             overlay: Overlay::default(),
             sequences: Sequences::default(),
             deferred: Deferred::default(),
+            carried: Carried::default(),
             map_log: MapLog::found(Anchor::NEW, VecDeque::new(), Anchor::NEW.first, None),
             sweep: Sweep::default(),
             space: Space::new(header.groups),

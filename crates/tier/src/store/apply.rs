@@ -48,13 +48,13 @@ pub(crate) fn known_entry(
     Some(Entry::read(&map.body, geometry.slot_of_page(page)))
 }
 
-/// Applies the changes of the record at `lsn`, which were checked. All of `concerned`'s pages are
-/// in `cache`. An error means that a page is not in the state that the record presupposes: the
-/// pages are then undefined. Returns the slots that
-/// entries no longer name.
+/// Applies the changes of the record at `lsn`, which were checked. `concerned`'s pages are in
+/// `cache`, but for bitmap pages that cannot be read: their bits are kept apart. An error means
+/// that a page is not in the state that the record presupposes: the pages are then undefined.
+/// Returns the slots that entries no longer name.
 pub(crate) fn apply(
     geometry: &Geometry,
-    (cache, overlay): (&mut MetaCache, &mut Overlay),
+    (cache, overlay, deferred): (&mut MetaCache, &mut Overlay, &mut Deferred),
     lsn: Lsn,
     changes: &[Change],
 ) -> Result<Vec<SlotAt>, Malformed> {
@@ -68,8 +68,14 @@ pub(crate) fn apply(
             overlay.set(page, entry);
         }
         for bit in bits_of(geometry, change) {
-            if !bitmap::set(geometry, &mut cached(cache, bit.id).body, bit.which, bit.index, bit.value) {
-                return Err(Malformed { what: BIT });
+            match (bit.id, cache.get(bit.id)) {
+                (MetaId::Bitmap(group), None) => deferred.note(group, lsn, bit.fact()),
+                (_, page) => {
+                    let body = &mut page.expect("the totals page has no bits").body;
+                    if !bitmap::set(geometry, body, bit.which, bit.index, bit.value) {
+                        return Err(Malformed { what: BIT });
+                    }
+                }
             }
         }
         if let Change::Backing { group, backed } = *change {
@@ -82,20 +88,25 @@ pub(crate) fn apply(
         totals = totals_after(change, totals).ok_or(Malformed { what: TOTALS })?;
     }
     totals.write(&mut cached(cache, MetaId::Totals).body);
-    concerned(geometry, changes).into_iter().for_each(|id| cache.changed(id, lsn));
+    let concerned = concerned(geometry, changes);
+    for id in concerned {
+        if cache.contains(id) {
+            cache.changed(id, lsn);
+        }
+    }
     Ok(died)
 }
 
-/// Repeats the record at `lsn`. Changes to groups from `groups` on are left out: the caller knows
-/// whether that is right. With `count`, the totals are counted on, unless they contain the record.
+/// Repeats the record at `lsn`. Changes to map and bitmap pages that are not `wanted` are left out:
+/// the caller knows whether that is right. With `count`, the totals are counted on, unless they
+/// contain the record.
 pub(crate) fn redo(
     geometry: &Geometry,
     (cache, overlay, deferred): (&mut MetaCache, &mut Overlay, &mut Deferred),
-    groups: u64,
+    wanted: &dyn Fn(MetaId) -> bool,
     (lsn, changes): (Lsn, &[Change]),
     count: bool,
 ) -> Result<(), Malformed> {
-    let exists = |id: MetaId| geometry.group_of_meta(id).is_none_or(|group| group < groups);
     let mut fact = |cache: &mut MetaCache, id: MetaId, fact: Fact| match (id, cache.get(id)) {
         (_, Some(page)) => {
             match fact {
@@ -113,7 +124,7 @@ pub(crate) fn redo(
     };
     for change in changes {
         if let Some((page, entry)) = entry_after(change, lsn)
-            && exists(geometry.map_of_page(page))
+            && wanted(geometry.map_of_page(page))
         {
             // What redo has seen of the page must fit; what it has not seen was checked once.
             if overlay.get(page).is_some_and(|old| !fits(change, old)) {
@@ -121,11 +132,11 @@ pub(crate) fn redo(
             }
             overlay.set(page, entry);
         }
-        for bit in bits_of(geometry, change).filter(|bit| exists(bit.id)) {
-            fact(cache, bit.id, Fact::Bit { which: bit.which, index: bit.index, value: bit.value });
+        for bit in bits_of(geometry, change).filter(|bit| wanted(bit.id)) {
+            fact(cache, bit.id, bit.fact());
         }
         if let Change::Backing { group, backed } = *change
-            && exists(MetaId::Bitmap(group))
+            && wanted(MetaId::Bitmap(group))
         {
             fact(cache, MetaId::Bitmap(group), Fact::Backed(backed));
         }
@@ -144,8 +155,9 @@ pub(crate) fn redo(
 }
 
 /// Checks that what is present allows `changes`, so that a record of these can be applied and
-/// redone. It does not if damage has made entries, bitmaps and totals contradict each other. All of
-/// `concerned`'s pages are in `cache`, and the entries of pages that move or become free are known.
+/// redone. It does not if damage has made entries, bitmaps and totals contradict each other.
+/// `concerned`'s pages are in `cache`, but for bitmap pages that cannot be read, and the entries of
+/// pages that move or become free are known.
 ///
 /// Errors: the index of a change that does not fit, and what of it.
 pub(crate) fn check(
@@ -166,8 +178,8 @@ pub(crate) fn check(
             }
         }
         for bit in bits_of(geometry, change) {
-            let body = &cached(cache, bit.id).body;
-            if bitmap::get(geometry, body, bit.which, bit.index) == bit.value {
+            let is = |page: &MetaPage| bitmap::get(geometry, &page.body, bit.which, bit.index);
+            if cache.peek(bit.id).is_some_and(|page| is(page) == bit.value) {
                 return Err(misfit(BIT));
             }
             bits.push((bit.id, bit.which, bit.index, index));
@@ -248,6 +260,12 @@ struct Bit {
     which: Which,
     index: u64,
     value: bool,
+}
+
+impl Bit {
+    fn fact(&self) -> Fact {
+        Fact::Bit { which: self.which, index: self.index, value: self.value }
+    }
 }
 
 /// The bits that a record turns over.

@@ -4,6 +4,7 @@ use super::bitmap::{self, Which};
 use super::entry::Entry;
 use super::geometry::Place;
 use super::load::Loaded;
+use super::map_block;
 use super::meta_cache::Stamp;
 use super::meta_page::{self, MetaId};
 use super::mirror::Mirror;
@@ -85,6 +86,7 @@ impl Store {
         let _one_at_a_time = self.checking.lock();
         let mut report = StoreReport::default();
         self.check_slots(&mut report)?;
+        self.check_map_log(&mut report);
         self.state.lock().mirror = Some(Mirror::default());
         let walked = self.check_metadata(&mut report, progress);
         self.state.lock().mirror = None;
@@ -156,6 +158,29 @@ impl Store {
         !loaded.sound && !state.sweep.may_be_torn(id) && state.sequences.has(id, loaded.image.sequence)
     }
 
+    /// Reads the blocks of the map log that recovery needs. A live block is not overwritten: one
+    /// that is bad, and still live after it was read, is damaged.
+    fn check_map_log(&self, report: &mut StoreReport) {
+        let spots = self.state.lock().map_log.spots();
+        let mut bytes = AlignedBuf::zeroed(self.geometry.meta_bytes);
+        for spot in spots {
+            let read = self.device.read(self.geometry.block_offset(spot.block), &mut bytes);
+            let is_right = map_block::decode(self.database, &bytes).is_some_and(|block| block.spot == spot);
+            let why = match read {
+                Ok(()) if is_right => continue,
+                Ok(()) => "is damaged".to_owned(),
+                Err(error) => format!("cannot be read: {}", error.message),
+            };
+            if self.state.lock().map_log.spots().contains(&spot) {
+                report.fault(format!(
+                    "block {} of the map log {why}. The store has what it holds in memory, the next opening would \
+                     miss it: take a backup before the database is closed",
+                    spot.block
+                ));
+            }
+        }
+    }
+
     /// The state of the versions of metadata pages on the device; `None` if their group no longer
     /// exists.
     fn stamps(&self, group: u64, ids: &[MetaId]) -> Option<Vec<Option<Stamp>>> {
@@ -205,13 +230,15 @@ impl Store {
                 state.space.groups()
             };
             for map in group * self.geometry.maps_per_group..(group + 1) * self.geometry.maps_per_group {
-                match self.pin(&[MetaId::Map(map), MetaId::Bitmap(group)]) {
+                // Without the bitmap page, which is reported below, its bits are not compared.
+                let _bits = self.pin(&[MetaId::Bitmap(group)]);
+                match self.pin(&[MetaId::Map(map)]) {
                     Ok(_pins) => {
                         let slots = self.check_map(&mut self.state.lock(), map, report);
-                        self.check_slots_of(&slots, report)?;
+                        self.check_slots_of(&slots)?.into_iter().for_each(|fault| report.fault(fault));
                     }
                     Err(error) => {
-                        self.state.lock().mirrored().walked(map + 1);
+                        self.state.lock().mirrored().skipped(map);
                         report.unreadable(error)?;
                     }
                 }
@@ -230,8 +257,10 @@ impl Store {
             }
             match self.pin(&[MetaId::Bitmap(group)]) {
                 Ok(_pins) => self.check_bitmap(&mut self.state.lock(), group, report),
-                // Reported with its map pages.
-                Err(_) => self.state.lock().mirrored().compared(group, true, 0),
+                Err(error) => {
+                    self.state.lock().mirrored().compared(group, true, 0);
+                    report.unreadable(error)?;
+                }
             }
             group += 1;
         }
@@ -249,15 +278,16 @@ impl Store {
     }
 
     /// Whether the delta pages that the entries of `pages` name now are delta pages.
-    fn check_slots_of(&self, pages: &[(PageId, Place)], report: &mut StoreReport) -> Result<(), TierError> {
+    /// Returns the faults; metadata pages that cannot be read are reported elsewhere.
+    fn check_slots_of(&self, pages: &[(PageId, Place)]) -> Result<Vec<String>, TierError> {
+        let mut faults = Vec::new();
         for (page, place) in pages {
             let bits = self.geometry.bitmap_of_place(*place);
             let _pins = match self.pin(&[self.geometry.map_of_page(*page), bits]) {
                 Ok(pins) => pins,
-                Err(error) => {
-                    report.unreadable(error)?;
-                    continue;
-                }
+                Err(error) if error.concerns_the_page() => continue,
+                Err(error) if error.kind == TierErrorKind::NotAllocated => continue,
+                Err(error) => return Err(error),
             };
             let mut state = self.state.lock();
             let Ok(Some(at)) = state.entry(self, *page).map(Entry::slot) else { continue };
@@ -265,11 +295,10 @@ impl Store {
             let is_delta =
                 bitmap::get(&self.geometry, body, Which::Deltas, self.geometry.index_of_place(*place));
             if at.place == *place && !is_delta {
-                report
-                    .fault(format!("{page:?} has a delta at {place:?}, which is no delta page in {bits:?}"));
+                faults.push(format!("{page:?} has a delta at {place:?}, which is no delta page in {bits:?}"));
             }
         }
-        Ok(())
+        Ok(faults)
     }
 
     /// Walks a map page; returns its pages with a delta, and the places of these.
@@ -280,11 +309,12 @@ impl Store {
             .map(|slot| PageId(map * geometry.entries_per_map + slot))
             .map(|page| (page, state.entry(self, page)))
             .collect();
-        let body = &state.cache.get(MetaId::Bitmap(group)).expect("the caller pinned it").body;
+        let bits = state.cache.peek(MetaId::Bitmap(group));
         let mirror = state.mirror.as_mut().expect("a check has one while it walks");
         let mut slots = Vec::new();
         for (page, entry) in entries {
-            let bit = bitmap::get(geometry, body, Which::Pages, geometry.index_of_page(page));
+            let index = geometry.index_of_page(page);
+            let bit = bits.map(|bits| bitmap::get(geometry, &bits.body, Which::Pages, index));
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -293,7 +323,7 @@ impl Store {
                 }
             };
             let allocated = entry != Entry::Free || page.0 == 0;
-            if bit != allocated {
+            if let Some(bit) = bit.filter(|bit| *bit != allocated) {
                 report.fault(format!(
                     "{page:?} is {entry:?} in its map page, but its bit in group {group} says {bit}"
                 ));
@@ -324,6 +354,8 @@ impl Store {
                 (false, _, true) => "named by a page but free",
                 (true, true, true) => "named as the image of a page but a delta page",
                 (false, true, false) => "a delta page but free",
+                // A map page that could not be read may name it.
+                (true, false, false) if mirror.has_skipped() => continue,
                 (true, false, false) => "in use but named by no page",
             };
             report.fault(format!("{place:?} is {what} in the bitmap page of group {group}"));

@@ -1,4 +1,5 @@
-//! Bits of bitmap pages that recovery changed without reading the pages.
+//! Bits of bitmap pages that were changed without reading the pages: by recovery, and where a page
+//! cannot be read.
 //!
 //! Redo sees every record since the oldest one that a bitmap page may lack, so the last record that
 //! concerns a bit says what it is at the end of redo, whatever the page on the device holds. That
@@ -18,15 +19,18 @@ const SEGMENT_BYTES: usize = 64;
 
 /// Bits of one segment: those changed, and their values.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bits {
-    changed: u64,
-    values: u64,
+pub(crate) struct Bits {
+    pub changed: u64,
+    pub values: u64,
 }
+
+/// The bits of a group, by map and segment.
+pub(crate) type Segments = BTreeMap<(Which, usize), Bits>;
 
 /// What a group's bitmap page lacks.
 #[derive(Debug, Default)]
 struct Group {
-    segments: BTreeMap<(Which, usize), Bits>,
+    segments: Segments,
     backed: Option<bool>,
     /// The last record that concerns the page.
     lsn: Lsn,
@@ -68,6 +72,18 @@ impl Deferred {
                 self.segments += group.segments.len() - before;
             }
         }
+    }
+
+    /// What the bitmap page of a group lacks.
+    pub(crate) fn of_group(&self, group: u64) -> (Option<bool>, Segments) {
+        let group = self.groups.get(&group);
+        group.map_or((None, Segments::new()), |group| (group.backed, group.segments.clone()))
+    }
+    /// Replaces it, by what the records up to `lsn` say.
+    pub(crate) fn put(&mut self, group: u64, lsn: Lsn, backed: Option<bool>, segments: Segments) {
+        self.segments += segments.len();
+        let before = self.groups.insert(group, Group { segments, backed, lsn });
+        self.segments -= before.map_or(0, |before| before.segments.len());
     }
 
     /// Completes the body of a bitmap page that was just loaded; returns the LSN of the last record

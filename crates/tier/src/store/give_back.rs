@@ -46,7 +46,9 @@ impl Store {
             (Some(last), _) => {
                 // Under `growth` the number of groups cannot change meanwhile.
                 let rounds = &mut self.write_back.lock();
-                self.sweep_all(rounds)?;
+                if !self.sweep_all(rounds)? {
+                    return Ok(Progress::Idle);
+                }
                 self.vacate_blocks(rounds, last)?;
                 {
                     let _order = self.order.lock();

@@ -9,6 +9,7 @@
 //! Invariants:
 //! * A record is in `fresh`, in a live block, or contained in every metadata page that it concerns.
 //!   The database's log is needed from the first one in `fresh`.
+//!   Where such a page cannot be read, in a carried frame of a live block instead (`carried.rs`).
 //! * A live block is not overwritten. It ceases to be live when a totals page is durable of which
 //!   the anchor leads past it, and that is written only after the sweep has gone full circle since
 //!   the block was appended, every page durable.
@@ -16,6 +17,7 @@
 //!
 //! Protected by the store's `state`; only the holder of `write_back` appends and drops.
 
+use super::carried::CARRIED;
 use super::geometry::Geometry;
 use super::map_block::{self, Anchor, BLOCK_HEADER_BYTES, Block, Frame, Spot};
 use crate::error::TierError;
@@ -25,6 +27,10 @@ use std::collections::VecDeque;
 
 /// Most bytes of records appended at a time, unless one record is longer.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
+
+/// The share of the map log, as a divisor, that is kept for carried frames, and its least blocks.
+const KEPT_SHARE: u64 = 8;
+const KEPT_LEAST: u64 = 4;
 
 /// How far the sweep has come: circles begun before this one, and the next group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +66,8 @@ pub(crate) struct Batch {
     numbers: Vec<u64>,
     /// LSN of the last record.
     pub last: Lsn,
+    /// Whether it has carried frames, and no record.
+    is_carried: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +85,11 @@ pub(crate) struct MapLog {
     pub unsynced: bool,
     /// Why the block at which reading ended could not be read.
     unread: Option<TierError>,
+}
+
+/// Of `blocks` blocks, those that only carried frames may take.
+fn kept_blocks(blocks: u64) -> u64 {
+    (blocks / KEPT_SHARE).max(KEPT_LEAST)
 }
 
 /// Bytes of the stream in a block.
@@ -113,7 +126,6 @@ impl MapLog {
         self.live.len() as u64
     }
     /// Where the blocks in use lie.
-    #[cfg(test)]
     pub(crate) fn spots(&self) -> Vec<Spot> {
         self.live.iter().map(|live| live.spot).collect()
     }
@@ -148,10 +160,12 @@ impl MapLog {
     }
 
     /// The next records to append, of which the file has space for: `None` if it has too little for
-    /// the first, or there is none.
+    /// the first, or there is none. Leaves blocks for what is carried on.
     pub(crate) fn next_batch(&self, geometry: &Geometry, groups: u64) -> Option<Batch> {
         let per_block = block_bytes(geometry);
-        let mut numbers = self.free(geometry.blocks(groups), self.fresh.len().div_ceil(per_block));
+        let blocks = geometry.blocks(groups);
+        let left = blocks.saturating_sub(self.live() + kept_blocks(blocks)) as usize;
+        let mut numbers = self.free(blocks, self.fresh.len().div_ceil(per_block).min(left));
         let space = (numbers.len() - 1) * per_block;
         let (mut taken, mut last) = (0, None);
         while let Some(frame) = map_block::frame(&self.fresh[taken..])
@@ -163,13 +177,27 @@ impl MapLog {
         }
         numbers.truncate(taken.div_ceil(per_block) + 1);
         let stream = self.fresh[..taken].to_vec();
-        Some(Batch { stream, head: self.head, anchor: self.anchor, numbers, last: last? })
+        let (head, anchor) = (self.head, self.anchor);
+        Some(Batch { stream, head, anchor, numbers, last: last?, is_carried: false })
+    }
+
+    /// Carried frames to append; `None` if the file has too little space.
+    pub(crate) fn carrying(&self, geometry: &Geometry, groups: u64, frames: Vec<u8>) -> Option<Batch> {
+        let needed = frames.len().div_ceil(block_bytes(geometry));
+        let numbers = self.free(geometry.blocks(groups), needed);
+        let fits = numbers.len() == needed + 1;
+        let (head, anchor, last) = (self.head, self.anchor, self.last);
+        fits.then_some(Batch { stream: frames, head, anchor, numbers, last, is_carried: true })
     }
 
     /// Notes that a batch is durable.
     pub(crate) fn appended(&mut self, batch: &Batch, spots: &[(Spot, Lsn)], head: Spot, mark: Position) {
-        self.fresh.drain(..batch.stream.len());
-        self.live.extend(spots.iter().map(|(spot, last)| Live { spot: *spot, last: *last, mark }));
+        if !batch.is_carried {
+            self.fresh.drain(..batch.stream.len());
+        }
+        let before = self.live.back().map_or(self.anchor.covered, |live| live.last);
+        let live = spots.iter().map(|(spot, last)| Live { spot: *spot, last: before.max(*last), mark });
+        self.live.extend(live);
         self.head = head;
     }
 
@@ -187,9 +215,10 @@ impl MapLog {
             covered: dropped.map_or(self.anchor.covered, |live| live.last.max(self.anchor.covered)),
         }
     }
-    /// The anchor if every record up to `covered` is contained in the metadata pages.
-    pub(crate) fn anchor_of_nothing(&self, covered: Lsn) -> Anchor {
-        Anchor { first: self.head, covered }
+    /// The anchor if the sweep has come to `swept`, and metadata pages contain every record up to
+    /// `covered`, or it is carried on.
+    pub(crate) fn anchor_of_all(&self, swept: Position, covered: Lsn) -> Anchor {
+        Anchor { first: self.anchor_at(swept).first, covered }
     }
     /// Notes that an anchor is durable.
     pub(crate) fn anchored(&mut self, anchor: Anchor) {
@@ -236,7 +265,8 @@ impl Batch {
             let first_frame = frame_at.min(end) - start;
             while frame_at < end {
                 let frame = map_block::frame(&self.stream[frame_at..]).expect("the stream has whole frames");
-                (frame_at, last) = (frame_at + frame.bytes(), frame.lsn);
+                frame_at += frame.bytes();
+                last = if frame.kind == CARRIED { last } else { frame.lsn };
             }
             let (next, anchor) = (self.numbers[index + 1], self.anchor);
             let block = Block { spot, next, anchor, checksum: 0, bytes, first_frame };

@@ -8,6 +8,7 @@
 //! Memory: a few requests and one record; the records go into overlay and deferred bits, which the
 //! sweep bounds.
 
+use super::carried::CARRIED;
 use super::geometry::Geometry;
 use super::map_block::{self, Anchor, Block, Frame};
 use super::map_log::{Live, MapLog, Position};
@@ -141,11 +142,14 @@ fn pass(
 ) -> Result<Lsn, TierError> {
     let (rest, mut bytes) = block.bytes.split_at(block.first_frame);
     let mut take = |frame: Frame<'_>| {
+        if frame.kind == CARRIED {
+            return redo(frame);
+        }
         if frame.lsn > last {
             last = frame.lsn;
             redo(frame)?;
         }
-        Ok::<(), TierError>(())
+        Ok(())
     };
     // What was begun before the first block is contained in the pages. What a crash cut short is in
     // the database's log.

@@ -21,6 +21,8 @@ pub(crate) struct Mirror {
     named: Vec<u64>,
     /// Map pages before this one were walked.
     maps: u64,
+    /// Whether one of them could not be read.
+    has_skipped: bool,
     /// Bitmap pages before this one were compared.
     groups: u64,
     /// Sums over the walked map pages and the compared groups.
@@ -59,9 +61,17 @@ impl Mirror {
         self.totals.places += u64::from(place.is_some());
         place.is_none_or(|place| self.name(place))
     }
-    /// Notes that the map pages before `maps` were walked, or cannot be.
+    /// Notes that the map pages before `maps` were walked.
     pub(crate) fn walked(&mut self, maps: u64) {
         self.maps = maps;
+    }
+    /// Notes that `map` cannot be read.
+    pub(crate) fn skipped(&mut self, map: u64) {
+        (self.maps, self.has_skipped) = (map + 1, true);
+    }
+    /// Whether a map page could not be read: what its pages have is not known.
+    pub(crate) fn has_skipped(&self) -> bool {
+        self.has_skipped
     }
     /// Notes that the bitmap page of `group`, which counts `delta_pages` of these, was compared, or
     /// cannot be.

@@ -13,6 +13,7 @@
 //! of a full circle name twice the pages that the overlay has a share of the budget for. What is in
 //! no block is bounded by a share of its own.
 
+use super::carried::CARRIED;
 use super::map_block::Frame;
 use super::map_replay::{Blocks, replay};
 use super::meta_page::MetaId;
@@ -51,6 +52,10 @@ impl Store {
         }
         let shrunk_at = self.growth.lock().shrunk_at;
         let redo = &mut |frame: Frame<'_>| {
+            if frame.kind == CARRIED {
+                let outcome = self.state.lock().redo_carried(&self.geometry, frame, shrunk_at);
+                return outcome.map_err(|error| damaged(frame.lsn, error));
+            }
             let record = Record { kind: Kind(frame.kind), body: frame.body };
             self.redo_changes(frame.lsn, record, (groups, shrunk_at))
         };

@@ -2,6 +2,7 @@
 //! of `store.rs` for the order of the locks.
 
 use super::apply;
+use super::carried::Carried;
 use super::deferred::Deferred;
 use super::delta::{Deltas, Flushing};
 use super::entry::Entry;
@@ -75,6 +76,8 @@ pub(crate) struct State {
     pub(super) sequences: Sequences,
     /// What bitmap pages lack that were not read since opening.
     pub(super) deferred: Deferred,
+    /// Pages that recovery had from the map log, because the sweep could not write them.
+    pub(super) carried: Carried,
     pub(super) map_log: MapLog,
     pub(super) sweep: Sweep,
     pub(super) space: Space,
@@ -134,7 +137,8 @@ impl State {
         (lsn, record): (Lsn, Record<'_>),
         changes: &[Change],
     ) -> Result<(), Malformed> {
-        let died = apply::apply(geometry, (&mut self.cache, &mut self.overlay), lsn, changes)?;
+        let pages = (&mut self.cache, &mut self.overlay, &mut self.deferred);
+        let died = apply::apply(geometry, pages, lsn, changes)?;
         died.iter().for_each(|at| self.deltas.live.died(geometry, at.place));
         self.follow_deltas(geometry, changes);
         self.map_log.push(lsn, record);
@@ -154,7 +158,11 @@ impl State {
     ) -> Result<(), Malformed> {
         let (groups, count) = (self.space.groups(), !self.recount);
         let pages = (&mut self.cache, &mut self.overlay, &mut self.deferred);
-        apply::redo(geometry, pages, groups, (lsn, changes), count)?;
+        let wanted = |id: MetaId| {
+            let exists = geometry.group_of_meta(id).is_none_or(|group| group < groups);
+            exists && !self.carried.contains(id, lsn)
+        };
+        apply::redo(geometry, pages, &wanted, (lsn, changes), count)?;
         self.share_the_budget();
         Ok(())
     }

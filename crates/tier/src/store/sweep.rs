@@ -12,6 +12,8 @@
 //!   that this lacks. A page with a slot that was torn is named by the totals page.
 //! * After the round's sync its pages are whole. The totals page of a *later* round drops blocks of
 //!   the map log: those from before the sweep was last at the place where it is now.
+//! * A page that cannot be read is not written: what it lacks is in the map log once more before
+//!   anything that has it is dropped (`carried.rs`).
 //! * An opening writes the pages that were torn again, whole, before another round is named.
 
 use super::geometry::Geometry;
@@ -106,8 +108,9 @@ impl Store {
     }
 
     /// Sweeps full circle: every record up to the beginning of the call is then contained in the
-    /// metadata pages, and the map log is empty.
-    pub(crate) fn sweep_all(&self, rounds: &mut Rounds) -> Result<(), TierError> {
+    /// metadata pages, and the map log is empty but for what is carried on. Returns whether nothing
+    /// is.
+    pub(crate) fn sweep_all(&self, rounds: &mut Rounds) -> Result<bool, TierError> {
         let (end, upto) = {
             let state = self.state.lock();
             (state.sweep.at.full_circle(), state.map_log.last())
@@ -118,17 +121,20 @@ impl Store {
         if self.state.lock().sweep.left_out.is_some() {
             return Err(TierError::new(
                 TierErrorKind::Damaged,
-                "a page of the page map that has changed is damaged, and the map log has no space left for what \
-                 it lacks: run a check, then restore the database from a backup",
+                "too many pages of the page map that have changed are damaged, and the map log has no space for \
+                 what they lack: run a check, then restore the database from a backup",
             ));
         }
         // In both slots: were the newer one damaged, the older would lead to a log that has an end
         // too early.
         for _ in 0..2 {
-            let anchor = self.state.lock().map_log.anchor_of_nothing(upto);
+            let anchor = {
+                let state = self.state.lock();
+                state.map_log.anchor_of_all(state.sweep.swept(), upto)
+            };
             self.announce(rounds, anchor, &[])?;
         }
-        Ok(())
+        Ok(self.state.lock().map_log.live() == 0)
     }
 
     /// Continues the map log, which is empty, at its beginning, unless it leaves the blocks of
@@ -140,7 +146,7 @@ impl Store {
                 return Ok(());
             }
             state.map_log.begin_at_zero();
-            state.map_log.anchor_of_nothing(state.map_log.anchor().covered)
+            state.map_log.anchor_of_all(state.sweep.swept(), state.map_log.anchor().covered)
         };
         self.announce(rounds, anchor, &[])?;
         self.announce(rounds, anchor, &[])
@@ -158,6 +164,8 @@ impl Store {
             state.next_round(self, limit)
         };
         let (pins, ids) = self.pin_for_round(&round.ids)?;
+        let damaged: Vec<MetaId> = round.ids.iter().copied().filter(|id| !ids.contains(id)).collect();
+        let are_carried = self.carry_on(rounds, &damaged, round.to)?;
         for some in ids.chunks(names_max) {
             let anchor = {
                 let state = self.state.lock();
@@ -168,8 +176,7 @@ impl Store {
         }
         drop(pins);
         let mut state = self.state.lock();
-        let damaged = ids.len() < round.ids.len();
-        state.sweep.moved(round.to, round.groups, damaged);
+        state.sweep.moved(round.to, round.groups, !are_carried);
         let swept = state.sweep.swept();
         let (live, anchor) = (state.map_log.live(), state.map_log.anchor_at(swept));
         let full = live * 4 > self.geometry.blocks(state.space.groups()) * 3;
@@ -179,11 +186,29 @@ impl Store {
         if full && drops { self.announce(rounds, anchor, &[]) } else { Ok(()) }
     }
 
-    /// Pins the pages of a round; those that are damaged are left out.
+    /// Appends what damaged pages of a round, which ends at `to`, lack: so the blocks before may be
+    /// dropped. Returns false if the map log has no space for it.
+    fn carry_on(&self, rounds: &mut Rounds, damaged: &[MetaId], to: Position) -> Result<bool, TierError> {
+        if damaged.is_empty() {
+            return Ok(true);
+        }
+        let batch = {
+            let state = self.state.lock();
+            let mut frames = Vec::new();
+            damaged.iter().for_each(|id| state.carry(&self.geometry, *id, &mut frames));
+            state.map_log.carrying(&self.geometry, state.space.groups(), frames)
+        };
+        match batch {
+            None => Ok(false),
+            Some(batch) => self.append_blocks(rounds, &batch, to).map(|()| true),
+        }
+    }
+
+    /// Pins the pages of a round; those that cannot be read are left out.
     fn pin_for_round(&self, ids: &[MetaId]) -> Result<(Vec<Pins<'_>>, Vec<MetaId>), TierError> {
         match self.pin(ids) {
             Ok(pins) => return Ok((vec![pins], ids.to_vec())),
-            Err(error) if error.kind == TierErrorKind::Damaged => {}
+            Err(error) if error.concerns_the_page() => {}
             Err(error) => return Err(error),
         }
         let (mut pins, mut whole) = (Vec::new(), Vec::new());
@@ -193,7 +218,7 @@ impl Store {
                     pins.push(pin);
                     whole.push(*id);
                 }
-                Err(error) if error.kind == TierErrorKind::Damaged => {}
+                Err(error) if error.concerns_the_page() => {}
                 Err(error) => return Err(error),
             }
         }

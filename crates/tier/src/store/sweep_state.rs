@@ -18,8 +18,8 @@ pub(crate) struct Sweep {
     pub(super) at: Position,
     /// Groups to go, to keep up with the map log.
     pub(super) owed: u64,
-    /// Where the last round was that left out damaged pages. Nothing of the map log is dropped
-    /// until the sweep has gone full circle since.
+    /// Where the last round was that left out damaged pages and had no space to carry on what they
+    /// lack. Nothing of the map log is dropped until the sweep has gone full circle since.
     pub(super) left_out: Option<Position>,
     /// Pages that were being written when the process ended, or when a write failed.
     pub(super) torn: BTreeSet<MetaId>,
@@ -48,11 +48,11 @@ impl Sweep {
     pub(crate) fn swept(&self) -> Position {
         if self.left_out.is_some() { Position::default() } else { self.at }
     }
-    /// Notes that the groups up to `to` are durable, but for some if `damaged`.
-    pub(crate) fn moved(&mut self, to: Position, groups: u64, damaged: bool) {
+    /// Notes that the groups up to `to` are durable or carried on, but for some if `left_out`.
+    pub(crate) fn moved(&mut self, to: Position, groups: u64, left_out: bool) {
         let gone = ((to.circle - self.at.circle) * groups + to.group).saturating_sub(self.at.group);
         self.owed = self.owed.saturating_sub(gone.max(1));
-        if damaged {
+        if left_out {
             self.left_out = Some(self.at);
         } else if self.left_out.is_some_and(|left_out| to >= left_out.full_circle()) {
             self.left_out = None;

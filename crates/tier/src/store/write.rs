@@ -232,22 +232,29 @@ impl Store {
             self.drop_places(&shadows.iter().map(|shadow| shadow.place).collect::<Vec<_>>());
         };
         let mut pins: Vec<Pins<'_>> = Vec::new();
+        // Bits of old places that are kept until their bitmap page can be read.
+        let mut unreadable: Vec<MetaId> = Vec::new();
         loop {
             let order = self.order.lock();
             let mut state = self.state.lock();
             let mut missing = self.unknown(&state, shadows.iter().map(|shadow| writes[shadow.write].page));
             if missing.is_empty() {
                 let (changes, superseded) = self.moves(&mut state, writes, &shadows);
-                let ids = concerned(&self.geometry, &changes);
+                let mut ids = concerned(&self.geometry, &changes);
                 missing = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
+                missing.retain(|id| !unreadable.contains(id));
                 if !missing.is_empty() {
                     drop((state, order));
                     match self.pin(&missing) {
                         Ok(pin) => pins.push(pin),
-                        Err(error) => return settle(writes, &shadows, error),
+                        Err(error) => match self.unreadable(&missing) {
+                            found if found.is_empty() => return settle(writes, &shadows, error),
+                            found => unreadable.extend(found),
+                        },
                     }
                     continue;
                 }
+                ids.retain(|id| state.cache.contains(*id));
                 if let Err((index, error)) = state.check(&self.geometry, &changes) {
                     let page = changes[index].page().expect("a move is of a page");
                     let at = shadows.iter().position(|shadow| writes[shadow.write].page == page);
@@ -275,6 +282,13 @@ impl Store {
                 Err(error) => return settle(writes, &shadows, error),
             }
         }
+    }
+
+    /// Those of `ids` that are damaged bitmap pages, or cannot be read.
+    pub(crate) fn unreadable(&self, ids: &[MetaId]) -> Vec<MetaId> {
+        let fails = |id: &MetaId| self.pin(&[*id]).is_err_and(|error| error.concerns_the_page());
+        let bitmaps = ids.iter().copied().filter(|id| matches!(id, MetaId::Bitmap(_)));
+        bitmaps.filter(fails).collect()
     }
 
     /// The changes that the shadows amount to now, and the places of those that came too late. Sets
@@ -307,8 +321,8 @@ impl Store {
         (changes, superseded)
     }
 
-    /// Appends and applies, with all pages concerned in memory. If the log's buffer has no space
-    /// for the record, does nothing and returns the bytes that it needs.
+    /// Appends and applies, with the pages concerned in memory that can be read. If the log's
+    /// buffer has no space for the record, does nothing and returns the bytes that it needs.
     fn publish_moves(
         &self,
         writes: &mut [PageWrite<'_>],

@@ -6,6 +6,7 @@
 //! lies; a page goes to the slot that is not its newest durable one, and the newer slot counts only
 //! once it is whole. Blocks, and a round, are synced before the next are begun.
 
+use super::map_log::{Batch, Position};
 use super::meta_cache::WriteOut;
 use super::meta_page;
 use super::state::{Store, count};
@@ -72,11 +73,27 @@ impl Store {
             }
             (state.map_log.next_batch(&self.geometry, state.space.groups()), state.space.groups())
         };
-        let Some(batch) = batch else { return self.sweep_all(rounds) };
+        let Some(batch) = batch else { return self.sweep_all(rounds).map(|_| ()) };
+        let mark = self.state.lock().sweep.at();
+        self.append_blocks(rounds, &batch, mark)?;
+        let state = &mut *self.state.lock();
+        let use_of_log = (state.map_log.live(), self.geometry.blocks(groups));
+        state.sweep.appended(batch.blocks().len() as u64, use_of_log, groups);
+        state.share_the_budget();
+        Ok(())
+    }
+
+    /// Writes the blocks of a batch, durably, after the log.
+    pub(crate) fn append_blocks(
+        &self,
+        rounds: &mut Rounds,
+        batch: &Batch,
+        mark: Position,
+    ) -> Result<(), TierError> {
         self.flush_log(Lsn(batch.last.0 + 1))?;
         self.poison.check()?;
         let meta_bytes = self.geometry.meta_bytes;
-        let numbers = batch.blocks().to_vec();
+        let numbers = batch.blocks();
         let staging = rounds.staging(meta_bytes * numbers.len());
         let (spots, head) = batch.encode(&self.geometry, self.database, staging);
         // Adjacent blocks are one request.
@@ -92,13 +109,9 @@ impl Store {
             io.push(Io { offset, op: IoOp::Write(bytes, Durability::Later), outcome: Ok(()) });
         }
         self.submit_and_sync(io, numbers.len())?;
-        let state = &mut *self.state.lock();
-        let mark = state.sweep.at();
-        state.map_log.appended(&batch, &spots, head, mark);
+        let mut state = self.state.lock();
+        state.map_log.appended(batch, &spots, head, mark);
         state.map_log.unsynced = false;
-        let use_of_log = (state.map_log.live(), self.geometry.blocks(groups));
-        state.sweep.appended(numbers.len() as u64, use_of_log, groups);
-        state.share_the_budget();
         Ok(())
     }
 

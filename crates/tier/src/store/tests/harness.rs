@@ -95,7 +95,8 @@ pub(crate) fn recover_under(
 
 /// Writes all that changed into the metadata pages, and empties the map log.
 pub(crate) fn sweep(store: &Store) {
-    store.sweep_all(&mut store.write_back.lock()).unwrap();
+    let is_empty = store.sweep_all(&mut store.write_back.lock()).unwrap();
+    assert!(is_empty, "nothing is carried on");
 }
 
 pub(crate) fn publish(

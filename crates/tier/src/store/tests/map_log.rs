@@ -129,6 +129,28 @@ fn a_block_of_the_map_log_that_cannot_be_read_is_named_as_such() {
     assert_eq!(error.kind, TierErrorKind::Unreadable, "{error}");
 }
 
+/// Cause: nothing read the map log but the next opening. Effect: a check of a store that could not
+/// be opened again found nothing.
+#[test]
+fn a_check_reads_the_map_log() {
+    let device = Arc::new(MemoryDevice::new("store"));
+    let (log, store, pages, _) = with_blocks(device.clone(), 4);
+    let spots = store.state.lock().map_log.spots();
+    let at = store.geometry.block_offset(spots[1].block);
+    let mut block = [0; 512];
+    device.read(at, &mut block).unwrap();
+    block[60] ^= 1;
+    device.write(at, &block, Durability::Later).unwrap();
+    let report = store.check(true, &mut |_| {}).unwrap();
+    assert_eq!(report.faults, 1);
+    let named = format!("block {} of the map log is damaged", spots[1].block);
+    assert!(report.damage[0].starts_with(&named), "{:?}", report.damage);
+    // Nothing is lost yet: the sweep drops the block.
+    write(&store, &log, &pages[200..206]);
+    sweep(&store);
+    compare(&store, &fold(&log.records(), log.end()));
+}
+
 /// A write of a block that the device acknowledged and lost.
 #[test]
 fn a_block_of_the_map_log_that_was_lost_is_missed() {

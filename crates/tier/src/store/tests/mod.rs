@@ -17,6 +17,7 @@ mod full;
 mod give_back;
 pub(crate) mod harness;
 mod many_reads;
+mod map_damage;
 mod map_log;
 mod model;
 mod open;

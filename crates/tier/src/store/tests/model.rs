@@ -67,7 +67,7 @@ impl Model {
     fn sweep(&mut self) {
         let rounds = &mut self.store.write_back.lock();
         match self.rng.one_in(3) {
-            true => self.store.sweep_all(rounds).unwrap(),
+            true => assert!(self.store.sweep_all(rounds).unwrap()),
             false => self.store.sweep_round(rounds).unwrap(),
         }
     }
