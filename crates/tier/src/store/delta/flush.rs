@@ -13,13 +13,22 @@ use super::Flushing;
 use super::page::Packed;
 use super::policy;
 use super::slot::Delta;
-use crate::error::{TierError, TierErrorKind};
+use crate::error::TierError;
 use crate::page_tier::Lifetime;
 use firndb_base::codec::Malformed;
 use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 use firndb_log::{Kind, Log, LogErrorKind, Record};
+
+/// How many delta pages may be in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    /// Their share of the places.
+    Share,
+    /// As many as leave every allocated page a place: for pages that cannot be written whole.
+    Places,
+}
 
 /// Most empty delta pages that one record frees.
 const FREED_A_RECORD: usize = 256;
@@ -32,12 +41,6 @@ struct Sent {
     rent: u8,
     /// Its delta page, by index, and its number there.
     at: (usize, u8),
-}
-
-/// Why a slot or page is left out of a record.
-enum Left {
-    Page(PageId, Malformed),
-    Freed(Place),
 }
 
 impl Store {
@@ -59,7 +62,7 @@ impl Store {
             let (sent, rest) = self.begin_flush(&left);
             match sent {
                 Ok((mut sent, mut packed)) => {
-                    let flushed = self.send(&mut flushing, &mut sent, &mut packed);
+                    let flushed = self.send(&mut flushing, &mut sent, &mut packed, Limit::Share);
                     outcome = outcome.and(flushed);
                 }
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -158,13 +161,14 @@ impl Store {
         flushing: &mut Flushing,
         sent: &mut Vec<Sent>,
         packed: &mut [Packed],
+        limit: Limit,
     ) -> Result<(), TierError> {
         if sent.is_empty() {
             return Ok(());
         }
         let count_packed = packed.len() as u64;
-        let fits = self.hold_delta_places(count_packed)
-            || (self.free_empty().is_ok() && self.hold_delta_places(count_packed));
+        let fits = self.hold_delta_places(count_packed, limit)
+            || (self.free_empty().is_ok() && self.hold_delta_places(count_packed, limit));
         let sent_or = match fits {
             true => self.take_places(packed.len(), Lifetime::Short).inspect_err(|_| {
                 self.state.lock().deltas.in_flight -= packed.len() as u64;
@@ -172,7 +176,15 @@ impl Store {
             false => {
                 self.end_flush(sent, false);
                 let pages: Vec<PageId> = sent.iter().map(|sent| sent.page).collect();
-                return self.write_whole(&pages);
+                return match self.write_whole(&pages) {
+                    // An image that cannot be read must not hold the log.
+                    Err(error) if limit == Limit::Share && error.concerns_the_page() => {
+                        let (left, _) = self.begin_flush(&pages);
+                        let (mut sent, mut packed) = left?;
+                        self.send(flushing, &mut sent, &mut packed, Limit::Places)
+                    }
+                    outcome => outcome,
+                };
             }
         };
         let places = match sent_or {
@@ -201,14 +213,14 @@ impl Store {
 
     /// Counts places of delta pages that are about to be written; false if that would be more than
     /// may be in use.
-    fn hold_delta_places(&self, count: u64) -> bool {
+    fn hold_delta_places(&self, count: u64, limit: Limit) -> bool {
         let mut state = self.state.lock();
         let backed = self.backed_places(&mut state);
         let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
         let needed = state.places_needed(slack + count);
         let deltas = state.totals().delta_pages.saturating_add(state.deltas.in_flight + count);
-        let fits = needed <= backed
-            && deltas.saturating_mul(100) <= backed * u64::from(self.policy.deltas.pages_percent);
+        let share = backed * u64::from(self.policy.deltas.pages_percent);
+        let fits = needed <= backed && (limit == Limit::Places || deltas.saturating_mul(100) <= share);
         if fits {
             state.deltas.in_flight += count;
         }
@@ -224,7 +236,9 @@ impl Store {
     /// and applies it. Settles all places.
     fn publish_deltas(&self, sent: Vec<Sent>, places: &[Place]) -> Result<(), TierError> {
         let mut pins: Vec<Pins<'_>> = Vec::new();
-        let mut left_out: Vec<Left> = Vec::new();
+        let mut left_out: Vec<(PageId, Malformed)> = Vec::new();
+        // Bits of freed places that are kept until their bitmap page can be read.
+        let mut unreadable: Vec<MetaId> = Vec::new();
         let fail = |error: TierError| {
             self.end_flush(&sent, false);
             self.drop_places(places);
@@ -239,23 +253,24 @@ impl Store {
                 changes = self.delta_changes(&mut state, &sent, places, &left_out);
                 ids = concerned(&self.geometry, &changes);
                 missing = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
+                missing.retain(|id| !unreadable.contains(id));
             }
             if !missing.is_empty() {
                 drop(state);
                 drop(order);
                 match self.pin(&missing) {
                     Ok(pin) => pins.push(pin),
-                    Err(error) => match self.unreadable_freed(&changes) {
-                        freed if freed.is_empty() => return fail(error),
-                        freed => left_out.extend(freed),
+                    Err(error) => match self.unreadable(&missing) {
+                        found if found.is_empty() => return fail(error),
+                        found => unreadable.extend(found),
                     },
                 }
                 continue;
             }
             if let Err((index, error)) = state.check(&self.geometry, &changes) {
                 match changes[index] {
-                    Change::Delta { page, .. } => left_out.push(Left::Page(page, error)),
-                    Change::DeltaFreed { place } => left_out.push(Left::Freed(place)),
+                    Change::Delta { page, .. } => left_out.push((page, error)),
+                    Change::DeltaFreed { place } => state.deltas.live.give_up(place),
                     _ => {
                         drop(state);
                         drop(order);
@@ -264,14 +279,12 @@ impl Store {
                 }
                 continue;
             }
+            ids.retain(|id| state.cache.contains(*id));
             match self.append_deltas(order, state, &changes, &ids, &sent, places) {
                 // What was left out waits on.
                 Ok(None) => {
-                    let first = left_out.into_iter().find_map(|left| match left {
-                        Left::Page(page, error) => Some(contradiction(page, error)),
-                        Left::Freed(_) => None,
-                    });
-                    return first.map_or(Ok(()), Err);
+                    let first = left_out.into_iter().next();
+                    return first.map_or(Ok(()), |(page, error)| Err(contradiction(page, error)));
                 }
                 Ok(Some(bytes)) => {
                     let journal = self.journal()?;
@@ -284,16 +297,6 @@ impl Store {
         }
     }
 
-    /// The empty delta pages whose bitmap page cannot be read: they stay, and the flush goes on.
-    fn unreadable_freed(&self, changes: &[Change]) -> Vec<Left> {
-        let freed = changes.iter().filter_map(|change| match *change {
-            Change::DeltaFreed { place } => Some(place),
-            _ => None,
-        });
-        let unreadable = |place: &Place| self.pin(&[self.geometry.bitmap_of_place(*place)]).is_err();
-        freed.filter(unreadable).map(Left::Freed).collect()
-    }
-
     /// What the slots amount to now: those of pages that were not written whole, freed or written
     /// in a later slot meanwhile.
     fn delta_changes(
@@ -301,21 +304,15 @@ impl Store {
         state: &mut State,
         sent: &[Sent],
         places: &[Place],
-        left_out: &[Left],
+        left_out: &[(PageId, Malformed)],
     ) -> Vec<Change> {
-        let keeps =
-            |place: &Place| left_out.iter().any(|left| matches!(left, Left::Freed(kept) if kept == place));
         let empty = state.deltas.live.empty(FREED_A_RECORD);
-        let mut changes: Vec<Change> = empty
-            .into_iter()
-            .filter(|place| !keeps(place))
-            .map(|place| Change::DeltaFreed { place })
-            .collect();
+        let mut changes: Vec<Change> = empty.into_iter().map(|place| Change::DeltaFreed { place }).collect();
         for (index, place) in places.iter().enumerate() {
             let first = changes.len();
             for sent in sent.iter().filter(|sent| sent.at.0 == index) {
                 let Sent { page, delta, rent, at } = sent;
-                let is_out = left_out.iter().any(|left| matches!(left, Left::Page(out, _) if out == page));
+                let is_out = left_out.iter().any(|(out, _)| out == page);
                 let image = if is_out { None } else { self.image_wanted(state, *page, delta) };
                 let Some(image) = image else { continue };
                 changes.push(Change::Delta {
@@ -422,14 +419,9 @@ impl Store {
     /// As [`Store::free_empty_delta_pages`], called under `flushing`.
     fn free_empty(&self) -> Result<(), TierError> {
         self.poison.check()?;
+        // Each record frees some, or some are given up.
         while self.state.lock().deltas.live.empty_count() > 0 {
-            let before = self.state.lock().totals().delta_pages;
             self.publish_deltas(Vec::new(), &[])?;
-            if self.state.lock().totals().delta_pages == before {
-                let message =
-                    "delta pages cannot be freed: run a check, then restore the database from a backup";
-                return Err(TierError::new(TierErrorKind::Damaged, message));
-            }
         }
         Ok(())
     }

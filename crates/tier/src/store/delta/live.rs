@@ -93,6 +93,10 @@ impl Live {
             more => *count = more - 1,
         }
     }
+    /// Leaves an empty page that its bitmap page contradicts to the next opening.
+    pub(crate) fn give_up(&mut self, place: Place) {
+        self.empty.remove(&place);
+    }
     /// Notes that the place was freed.
     pub(crate) fn freed(&mut self, geometry: &Geometry, place: Place) {
         assert!(self.empty.remove(&place), "{place:?} is freed when it is empty");

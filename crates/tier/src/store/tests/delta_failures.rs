@@ -4,6 +4,7 @@ use super::delta_model::read_found;
 use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_tier::{PageTier, PageWrite};
+use crate::store::bitmap::{self, Which};
 use crate::store::geometry::Slot;
 use crate::store::{DeltaPolicy, Journal, Policy, Store};
 use crate::{Changes, TierError};
@@ -124,5 +125,61 @@ fn a_damaged_bitmap_page_of_an_empty_delta_page_holds_up_no_flush() {
     let at = store.entry_of(pages[1]).unwrap().slot().expect("it was flushed").place;
     assert_ne!(store.geometry.bitmap_of_place(at), bits);
     assert_eq!(read_whole(&store, pages[1]), Ok(changed));
-    assert_eq!(store.state.lock().deltas.live.empty(9), [empty], "it stays");
+    assert_eq!(store.state.lock().deltas.live.empty(9), [], "it is freed: its bits are kept apart");
+    assert_eq!(store.state.lock().totals().delta_pages, 1);
+}
+
+/// Cause: freeing an empty delta page that its bitmap page contradicts failed, and each step began
+/// with it. Effect: sixteen of them kept the slots of all others from being counted.
+#[test]
+fn an_empty_delta_page_that_cannot_be_freed_holds_up_no_other() {
+    let (device, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+    let store = Store::create_with(device, DATABASE, options(), LAYOUT, AT_ONCE).unwrap();
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 3).unwrap();
+    write(&store, &log, &pages);
+    let places = [0, 1].map(|at| {
+        change(&store, &log, pages[at], 40);
+        store.entry_of(pages[at]).unwrap().slot().expect("a delta").place
+    });
+    {
+        let bits = store.geometry.bitmap_of_place(places[0]);
+        let _pins = store.pin(&[bits]).unwrap();
+        let mut state = store.state.lock();
+        let (geometry, index) = (store.geometry, store.geometry.index_of_place(places[0]));
+        let body = &mut state.cache.get(bits).unwrap().body;
+        assert!(bitmap::set(&geometry, body, Which::Deltas, index, false), "damaged");
+    }
+    store.write_whole(&pages[..2]).unwrap();
+    assert_eq!(store.state.lock().deltas.live.empty_count(), 2);
+    store.free_empty_delta_pages().unwrap();
+    assert_eq!(store.state.lock().deltas.live.empty_count(), 0);
+    assert_eq!(store.state.lock().totals().delta_pages, 1, "one is left to the next opening");
+}
+
+/// Cause: pages are written whole when no more delta pages may be in use, and for that their images
+/// are read. Effect: one that could not be read failed each checkpoint, and held the log.
+#[test]
+fn a_damaged_image_holds_up_no_checkpoint_when_delta_pages_are_at_their_limit() {
+    let (device, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+    let least = DeltaPolicy { pages_percent: 1, ..WAITING.deltas };
+    let policy = Policy { deltas: least, ..POLICY };
+    let store = Store::create_with(device.clone(), DATABASE, options(), LAYOUT, policy).unwrap();
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 12).unwrap();
+    write(&store, &log, &pages);
+    change(&store, &log, pages[0], 40);
+    let changed = change(&store, &log, pages[1], 40);
+    assert_eq!(store.state.lock().deltas.buffer.len(), 2, "they wait");
+    let image = store.geometry.place_offset(store.entry_of(pages[0]).unwrap().place().unwrap());
+    device.write(image, &[7; PAGE_SIZE], Durability::Later).unwrap();
+    store.sync().unwrap();
+    store.settle_deltas(Lsn::MAX).unwrap();
+    log.flush(log.end()).unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.oldest_needed_lsn(), None);
+    assert_eq!(read_whole(&store, pages[0]).unwrap_err().kind, TierErrorKind::Damaged);
+    assert_eq!(read_whole(&store, pages[1]), Ok(changed));
+    assert!(store.entry_of(pages[0]).unwrap().slot().is_some(), "a slot was all that could be written");
+    assert!(store.entry_of(pages[1]).unwrap().slot().is_none(), "written whole");
 }
