@@ -7,7 +7,9 @@
 //! which includes this file.
 
 use firndb::device::{Device, Durability, MemoryDevice};
-use firndb::{Database, Devices, Direction, ErrorKind, KeyRange, Options, Savepoint, Table, Transaction};
+use firndb::{
+    Database, Deltas, Devices, Direction, ErrorKind, KeyRange, Options, Savepoint, Table, Transaction,
+};
 use firndb_base::codec::Reader;
 use firndb_base::sync::{Arc, OnceLock};
 use firndb_base::{Crc32c, Lsn, TreeId, crc32c};
@@ -23,9 +25,12 @@ pub const PAGE: usize = 1024;
 /// check does not spend its time on empty map entries.
 const META: usize = 512;
 const MAPS: u32 = 8;
+/// Memory for the map: so little that a checkpoint writes map and bitmap pages, not the map log
+/// alone.
+const MAP_MEMORY: usize = 4 << 10;
 /// Both slots of the first group's bitmap page and of each of its map pages.
 const GROUP_SLOTS: u8 = 2 * (1 + MAPS as u8);
-/// Blocks of the map log that are changed: the first ones.
+/// Blocks of the map log that are changed: the newest ones.
 const LOG_BLOCKS: u8 = 2;
 /// Bytes of a log block.
 pub const BLOCK: u64 = 512;
@@ -39,7 +44,7 @@ pub fn options() -> Options {
         .page_size(PAGE)
         .store_layout(META, MAPS)
         .buffer_bytes(64 * PAGE)
-        .tuning(|tuning| tuning.version_bytes(2000))
+        .tuning(|tuning| tuning.version_bytes(2000).deltas(Deltas::On).map_bytes(MAP_MEMORY))
         .log(|log| log.devices(1).bytes(256 << 10))
         .background_threads(false)
 }
@@ -70,7 +75,8 @@ impl Disks {
     }
 }
 
-/// A crashed database of two tables, one of them with changes since the last checkpoint; made once.
+/// A crashed database of two tables, with a delta page, and with changes since the last checkpoint;
+/// made once.
 pub fn template() -> Disks {
     static TEMPLATE: OnceLock<Disks> = OnceLock::new();
     TEMPLATE
@@ -82,8 +88,12 @@ pub fn template() -> Disks {
                 db.transact(|tx| (0..rows).try_for_each(|i| tx.put(&table, &[i, 7], &[i; 50]).map(drop)))
                     .expect("committed");
             }
-            db.checkpoint().expect("a checkpoint");
             let table = db.table("a").expect("there");
+            for byte in 0..4 {
+                db.checkpoint().expect("a checkpoint");
+                db.transact(|tx| tx.put(&table, &[9, 7], &[byte; 50]).map(drop)).expect("committed");
+            }
+            db.checkpoint().expect("a checkpoint");
             db.transact(|tx| (0..40u8).try_for_each(|i| tx.put(&table, &[i, 8], &[i; 20]).map(drop)))
                 .expect("committed");
             disks.duplicate()
@@ -230,20 +240,51 @@ pub fn superblock(data: &[u8]) -> bool {
     use_it(&disks)
 }
 
-/// The store's header and metadata: bytes laid over a slot, and sealed again. Returns whether the
-/// database opens.
+/// Where the newest blocks of the map log lie, the last one first.
+fn log_blocks(disks: &Disks) -> Vec<u64> {
+    let mut block = [0; META];
+    let mut found = Vec::new();
+    for at in (0..disks.store.len()).step_by(META) {
+        disks.store.read(at, &mut block).expect("inside the device");
+        if block.starts_with(b"FIRNMAPL") {
+            found.push((u64::from_le_bytes(block[32..40].try_into().expect("eight bytes")), at));
+        }
+    }
+    found.sort_unstable();
+    let newest = found.iter().rev().take(usize::from(LOG_BLOCKS));
+    newest.map(|(_, at)| *at).collect()
+}
+
+/// Where the store's first delta page lies.
+pub fn delta_page(disks: &Disks) -> u64 {
+    let mut page = [0; PAGE];
+    let mut at = (0..disks.store.len()).step_by(META);
+    let is_one = |at: &u64| {
+        disks.store.read(*at, &mut page[..META]).expect("inside the device");
+        page.starts_with(b"FIRNDLTA")
+    };
+    at.find(is_one).expect("the template has a delta page")
+}
+
+/// The store's header and metadata: bytes laid over a slot, and sealed again; or its delta page.
+/// Returns whether the database opens.
 pub fn store(data: &[u8]) -> bool {
     let disks = template();
     let device: Arc<dyn Device> = disks.store.clone();
     let mut reader = Reader::new(data);
     while let (Ok(which), Ok(at), Ok(piece)) = (reader.u8(), reader.u16(), reader.blob()) {
-        // Header and totals lie 64 KiB apart, behind them the first blocks of the map log, and the
-        // first group's metadata pages one by one.
-        let (offset, len, checksum_at) = match which % (4 + GROUP_SLOTS + LOG_BLOCKS) {
+        // Header and totals lie 64 KiB apart, behind the first blocks of the map log the first
+        // group's metadata pages one by one.
+        let (offset, len, checksum_at) = match which % (4 + GROUP_SLOTS + LOG_BLOCKS + 1) {
+            slot if slot == 4 + GROUP_SLOTS + LOG_BLOCKS => {
+                // Slots have checksums of their own: the fuzzer of delta pages goes behind these.
+                overlay(&device, delta_page(&disks), PAGE, usize::from(at) % PAGE, piece, |_| ());
+                continue;
+            }
             slot @ 0..=1 => (u64::from(slot) << 16, 4096, 64),
             slot @ 2..=3 => (u64::from(slot) << 16, META, 60),
             slot if slot >= 4 + GROUP_SLOTS => {
-                ((256 << 10) + u64::from(slot - 4 - GROUP_SLOTS) * META as u64, META, 100)
+                (log_blocks(&disks)[usize::from(slot - 4 - GROUP_SLOTS)], META, 100)
             }
             slot => {
                 let group = ((256 << 10) + 16 * META as u64).next_multiple_of(64 << 10);

@@ -17,7 +17,7 @@ use firndb_device::{AlignedBuf, Device, Durability};
 /// Used bytes of a header slot.
 pub(crate) const HEADER_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"FIRNSTOR";
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 const CHECKSUM_AT: usize = 64;
 
 /// Contents of the header.
@@ -197,11 +197,11 @@ mod tests {
         let mut out = vec![0xEE; HEADER_BYTES];
         header().encode(&mut out);
         assert_eq!(&out[..8], b"FIRNSTOR");
-        assert_eq!(out[8..16], [1, 0, 0, 0, 0, 0x10, 0, 0]);
+        assert_eq!(out[8..16], [2, 0, 0, 0, 0, 0x10, 0, 0]);
         assert_eq!(out[16..32], [9; 16]);
         assert_eq!(out[32..40], [0, 0x10, 0, 0, 24, 0, 0, 0]);
         assert_eq!(out[40..64], [3, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(out[64..68], 0x8A23_24DBu32.to_le_bytes());
+        assert_eq!(out[64..68], 0x1F95_7FCFu32.to_le_bytes());
         assert!(out[68..].iter().all(|byte| *byte == 0));
     }
 

@@ -268,6 +268,7 @@ fn store_seeds() -> Vec<Seed> {
     const MAP: [u8; 2] = [6, 7];
     const SECOND_MAP: [u8; 2] = [8, 9];
     const MAP_LOG: [u8; 2] = [22, 23];
+    const DELTA: [u8; 2] = [24, 24];
     const BODY: u16 = 64;
     // Page 0 has no entry in use; page 1 is in the map's second entry of 24 bytes: state and
     // version, then place and checksum.
@@ -275,7 +276,7 @@ fn store_seeds() -> Vec<Seed> {
     let max = [0xff; 8];
     let scripts: Vec<(&str, Vec<StorePiece>)> = vec![
         ("untouched", vec![(HEADER, 0, vec![])]),
-        ("a-newer-format", vec![(HEADER, 8, vec![2])]),
+        ("a-newer-format", vec![(HEADER, 8, vec![3])]),
         ("larger-pages", vec![(HEADER, 12, vec![0, 8, 0, 0])]),
         ("larger-metadata-pages", vec![(HEADER, 32, vec![0, 4, 0, 0])]),
         ("metadata-pages-of-no-bytes", vec![(HEADER, 32, vec![0; 4])]),
@@ -306,6 +307,9 @@ fn store_seeds() -> Vec<Seed> {
         ("a-map-log-that-begins-later", vec![(MAP_LOG, 56, vec![8])]),
         ("a-map-log-in-a-circle", vec![(MAP_LOG, 40, vec![0; 8])]),
         ("a-lost-map-log", vec![(MAP_LOG, 0, vec![0; 8])]),
+        ("no-delta-page", vec![(DELTA, 0, vec![0; 8])]),
+        ("a-delta-page-of-more-slots", vec![(DELTA, 8, vec![250])]),
+        ("a-delta-that-is-another", vec![(DELTA, 14, vec![0xff; 40])]),
         ("an-anchor-beyond-the-end", vec![(TOTALS, BODY + 32, max.to_vec())]),
         ("an-anchor-of-the-future", vec![(TOTALS, BODY + 48, vec![0xff; 7])]),
     ];
