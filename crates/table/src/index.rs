@@ -286,7 +286,7 @@ impl IndexSpec {
     }
 }
 
-fn form(schema: &Schema, part: KeyColumn) -> KeyForm {
+pub(crate) fn form(schema: &Schema, part: KeyColumn) -> KeyForm {
     let column = &schema.columns()[part.column];
     KeyForm { column_type: column.column_type, nullable: column.nullable, descending: part.descending }
 }

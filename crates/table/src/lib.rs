@@ -46,6 +46,7 @@ mod rows_ahead;
 mod schema;
 mod show;
 mod state;
+mod stored_row;
 mod table;
 mod table_kind;
 #[cfg(test)]
@@ -68,6 +69,7 @@ pub use range::KeyRange;
 pub use row::MAX_VALUE_LEN;
 pub use rows::Rows;
 pub use schema::{Column, KeyColumn, MAX_COLUMNS, MAX_KEY_COLUMNS, MAX_NAME_LEN, Schema};
+pub use stored_row::{Field, StoredEntry, StoredRow, encode_sort_key};
 pub use table::Table;
 pub use table_kind::TableKind;
 pub use typed::{TypedCursor, TypedTable};
