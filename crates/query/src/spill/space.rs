@@ -1,0 +1,122 @@
+//! The space of a spill device, which the queries of a database share.
+//!
+//! Invariant: an extent belongs to one [`Extent`], or is free, or lies past those made so far.
+//! Once all are free the device is cut to nothing.
+
+use crate::error::{QueryError, QueryErrorKind};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{Device, Fill};
+
+/// Bytes given out at once.
+pub(super) const EXTENT_BYTES: usize = 256 << 10;
+
+/// Space for rows of queries on a device that is used for nothing else.
+#[derive(Debug)]
+pub struct SpillSpace {
+    device: Arc<dyn Device>,
+    extents_max: u64,
+    /// Protects what is free; held while the device grows or is cut. A leaf.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Numbers of extents that were given back.
+    free: Vec<u64>,
+    /// Extents from here on were never given out.
+    made: u64,
+    runs: u64,
+}
+
+impl SpillSpace {
+    /// Of at most `bytes` on the device, whose contents are lost.
+    #[must_use]
+    pub fn new(device: Arc<dyn Device>, bytes: u64) -> Arc<SpillSpace> {
+        let extents_max = bytes / EXTENT_BYTES as u64;
+        Arc::new(SpillSpace { device, extents_max, state: Mutex::new(State::default()) })
+    }
+
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Bytes that queries have at present.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        (state.made - state.free.len() as u64) * EXTENT_BYTES as u64
+    }
+
+    /// Whether any query has written a run.
+    #[must_use]
+    pub fn has_been_used(&self) -> bool {
+        self.state.lock().runs > 0
+    }
+
+    /// A number for a run that no other run has.
+    pub(super) fn next_run(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.runs += 1;
+        state.runs
+    }
+
+    /// An extent. Kind `Full` if there is none.
+    pub(super) fn take(self: &Arc<SpillSpace>) -> Result<Extent, QueryError> {
+        let mut state = self.state.lock();
+        let number = match state.free.pop() {
+            Some(number) => number,
+            None => {
+                self.grow(state.made + 1)?;
+                state.made += 1;
+                state.made - 1
+            }
+        };
+        Ok(Extent { space: self.clone(), number })
+    }
+
+    /// Makes the device long enough for this many extents; for some more, if it can be.
+    fn grow(&self, extents: u64) -> Result<(), QueryError> {
+        if extents > self.extents_max {
+            return Err(QueryError::new(
+                QueryErrorKind::Full,
+                format!(
+                    "the {} bytes of {} for rows of queries are in use: raise spill_bytes, raise the query's memory, or run fewer queries at once",
+                    self.extents_max * EXTENT_BYTES as u64,
+                    self.device.info().name
+                ),
+            ));
+        }
+        let bytes = |extents: u64| extents * EXTENT_BYTES as u64;
+        if self.device.len() >= bytes(extents) {
+            return Ok(());
+        }
+        let ample = bytes((2 * extents).min(self.extents_max));
+        self.device.grow(ample, Fill::Sparse).or_else(|_| self.device.grow(bytes(extents), Fill::Sparse))?;
+        Ok(())
+    }
+}
+
+/// A part of the device. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Extent {
+    space: Arc<SpillSpace>,
+    number: u64,
+}
+
+impl Extent {
+    pub(super) fn offset(&self) -> u64 {
+        self.number * EXTENT_BYTES as u64
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        let mut state = self.space.state.lock();
+        state.free.push(self.number);
+        if state.free.len() as u64 == state.made {
+            // No transfer is in flight, since none has an extent. What cannot be cut is used again.
+            (state.free, state.made) = (Vec::new(), 0);
+            let _ = self.space.device.shrink(0);
+        }
+    }
+}

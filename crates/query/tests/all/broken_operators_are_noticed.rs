@@ -1,0 +1,38 @@
+//! The comparison with the naive evaluator fails when an operator is broken on purpose.
+
+use crate::common::{Filled, World, random_table, run, spill};
+use crate::naive::evaluate;
+use firndb_base::rng::Rng;
+use firndb_query::{Break, JoinKind, On, Plan, QueryOptions, SortColumn, Source, with_break};
+
+#[test]
+fn each_break_is_noticed() {
+    let mut rng = Rng::new(10);
+    let world = World::new(4 << 10);
+    let tables: Vec<Filled> =
+        ["a", "b"].into_iter().map(|name| random_table(&mut rng, &world, name, 400, 800)).collect();
+    let all = |of: &Filled| Box::new(Plan::scan(Source::new(&of.table).unwrap()));
+    let on = On::keys(JoinKind::LeftOuter, &[(1, 1)]);
+    let hash = Plan::HashJoin { left: all(&tables[0]), right: all(&tables[1]), on: on.clone() };
+    let merge = Plan::SortMerge { left: all(&tables[0]), right: all(&tables[1]), on };
+    let sort = all(&tables[0]).sort(&[SortColumn { column: 1, descending: false }]);
+    let cases = [
+        (Break::NullsMatch, &hash),
+        (Break::NullsMatch, &merge),
+        (Break::UnmatchedForgotten, &hash),
+        (Break::UnmatchedForgotten, &merge),
+        (Break::SpilledPartitionForgotten, &hash),
+        (Break::LaterRunFirst, &sort),
+        (Break::PairsEndWithBatch, &hash),
+    ];
+    for (broken, plan) in cases {
+        let found = |memory: usize| {
+            let options = QueryOptions { memory, spill: Some(spill(64 << 20)), ..QueryOptions::default() };
+            run(plan, &options, &mut world.begin()).expect("rows, if wrong ones")
+        };
+        let memory = if broken == Break::PairsEndWithBatch { 8 << 20 } else { 64 << 10 };
+        assert!(!evaluate(plan, &tables).differs_from(found(memory)), "{plan:?}");
+        let wrong = with_break(broken, || found(memory));
+        assert!(evaluate(plan, &tables).differs_from(wrong), "{broken:?} was not noticed");
+    }
+}

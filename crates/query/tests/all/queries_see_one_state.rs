@@ -1,0 +1,92 @@
+//! A query sees one state, whatever others commit while it runs, and refuses to go on when its own
+//! transaction has written.
+
+use crate::common::{Filled, World, borrowed, random_table, rest};
+use crate::naive::evaluate;
+use crate::plans_agree_with_a_naive_evaluator::{random_access, random_join, random_options};
+use firndb_base::rng::Rng;
+use firndb_query::{Plan, Query, QueryErrorKind, QueryOptions, Source};
+use firndb_table::{TableErrorKind, ValueRef};
+use firndb_txn::Isolation;
+
+/// Another transaction deletes half of a table and changes the rest.
+fn rewrite(world: &World, of: &Filled) {
+    let typed = of.table.typed().unwrap();
+    let mut txn = world.begin();
+    for (number, row) in of.rows.iter().enumerate() {
+        let key: Vec<ValueRef<'_>> = of.schema.key().iter().map(|part| row[part.column].as_ref()).collect();
+        if number % 2 == 0 {
+            assert!(typed.delete(&mut txn, &key).unwrap());
+        } else {
+            let mut row = row.clone();
+            row[1] = 3i64.into();
+            row[2] = "ab".into();
+            assert!(typed.update(&mut txn, &borrowed(&row)).unwrap());
+        }
+    }
+    txn.commit().unwrap();
+}
+
+#[test]
+fn commits_of_others_do_not_show_while_a_query_runs() {
+    for seed in 0..30 {
+        let mut rng = Rng::new(seed);
+        let world = World::new(4 << 10);
+        let tables: Vec<Filled> =
+            ["a", "b"].into_iter().map(|name| random_table(&mut rng, &world, name, 150, 600)).collect();
+        let plan = match seed % 6 {
+            0 => random_access(&mut rng, &tables[0]),
+            kind => random_join(&mut rng, &tables, kind - 1),
+        };
+        let isolation = if seed % 2 == 0 { Isolation::ReadCommitted } else { Isolation::Snapshot };
+        let mut txn = world.begin_at(isolation);
+        let mut query = Query::new(&plan, &random_options(&mut rng)).unwrap();
+        let mut found = Vec::new();
+        if let Some(batch) = query.next(&mut txn).unwrap() {
+            for row in batch.rows() {
+                found.push((0..row.len()).map(|at| row.get(at).unwrap().to_value()).collect());
+            }
+            tables.iter().for_each(|of| rewrite(&world, of));
+            found.extend(rest(&mut query, &mut txn).unwrap());
+        }
+        evaluate(&plan, &tables).assert_is(found, &|| format!("seed {seed}: {plan:?}"));
+    }
+}
+
+#[test]
+fn a_query_of_a_transaction_that_has_written_since_ends() {
+    let mut rng = Rng::new(1);
+    let world = World::new(4 << 10);
+    let of = random_table(&mut rng, &world, "a", 3000, 20);
+    let plan = Plan::scan(Source::new(&of.table).unwrap());
+    let mut txn = world.begin();
+    let mut query = Query::new(&plan, &QueryOptions::default()).unwrap();
+    assert!(query.next(&mut txn).unwrap().is_some());
+    let mut row = of.rows[7].clone();
+    row[1] = 100i64.into();
+    of.table.typed().unwrap().update(&mut txn, &borrowed(&row)).unwrap();
+    let error = query.next(&mut txn).unwrap_err();
+    assert!(error.kind == QueryErrorKind::BadArgument && error.message.contains("has written"), "{error}");
+    assert!(query.next(&mut txn).unwrap().is_none(), "it has ended");
+    // One that begins after the write sees it.
+    let mut query = Query::new(&plan, &QueryOptions::default()).unwrap();
+    assert!(rest(&mut query, &mut txn).unwrap().contains(&row));
+    // And belongs to one transaction.
+    let mut query = Query::new(&plan, &QueryOptions::default()).unwrap();
+    query.next(&mut txn).unwrap();
+    assert_eq!(query.next(&mut world.begin()).unwrap_err().kind, QueryErrorKind::BadArgument);
+}
+
+#[test]
+fn a_dropped_table_ends_a_query_with_its_error() {
+    let mut rng = Rng::new(2);
+    let world = World::new(4 << 10);
+    let of = random_table(&mut rng, &world, "a", 3000, 20);
+    let plan = Plan::scan(Source::new(&of.table).unwrap());
+    let mut txn = world.begin();
+    let mut query = Query::new(&plan, &QueryOptions::default()).unwrap();
+    assert!(query.next(&mut txn).unwrap().is_some());
+    world.catalog.drop_table("a").unwrap();
+    let error = rest(&mut query, &mut txn).unwrap_err();
+    assert_eq!(error.kind, QueryErrorKind::Table(TableErrorKind::Dropped), "{error}");
+}

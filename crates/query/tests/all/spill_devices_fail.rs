@@ -1,0 +1,124 @@
+//! A spill device that fails, is full, or returns other bytes than were written ends the query with
+//! an error that says so, never with wrong rows, and costs the database nothing.
+
+use crate::common::{Filled, World, random_table, rest, run, spill};
+use crate::naive::evaluate;
+use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_device::*;
+use firndb_query::{JoinKind, On, Plan, Query, QueryErrorKind, QueryOptions, SortColumn, Source, SpillSpace};
+
+fn world() -> (World, Vec<Filled>) {
+    let mut rng = Rng::new(6);
+    let world = World::new(4 << 10);
+    let tables = ["a", "b"].into_iter().map(|name| random_table(&mut rng, &world, name, 300, 800)).collect();
+    (world, tables)
+}
+
+fn plans(tables: &[Filled]) -> [Plan; 3] {
+    let all = |of: &Filled| Box::new(Plan::scan(Source::new(&of.table).unwrap()));
+    let on = || On::keys(JoinKind::LeftOuter, &[(1, 1)]);
+    let (left, right) = (all(&tables[0]), all(&tables[1]));
+    [
+        all(&tables[0]).sort(&[SortColumn { column: 1, descending: false }]),
+        Plan::SortMerge { left: left.clone(), right: right.clone(), on: on() }.count(),
+        Plan::HashJoin { left, right, on: on() }.count(),
+    ]
+}
+
+fn options(space: &Arc<SpillSpace>) -> QueryOptions {
+    QueryOptions { memory: 64 << 10, spill: Some(space.clone()), ..QueryOptions::default() }
+}
+
+#[test]
+fn the_nth_call_that_goes_wrong_never_gives_wrong_rows() {
+    let (world, tables) = world();
+    let faults = [
+        (Calls::Any, Fault::Fail(DeviceErrorKind::Failed)),
+        (Calls::Any, Fault::FailLate(DeviceErrorKind::Failed)),
+        (Calls::Writes, Fault::Fail(DeviceErrorKind::NoSpace)),
+        (Calls::Writes, Fault::Torn { blocks: 1, error: None }),
+        (Calls::Writes, Fault::Lost),
+        (Calls::Writes, Fault::Misdirected { by: 4096 }),
+        (Calls::Reads, Fault::Misdirected { by: 256 << 10 }),
+        (Calls::Reads, Fault::BitRot { bits: 1 }),
+        (Calls::Reads, Fault::Stale),
+    ];
+    let (mut failed, mut survived) = (0, 0);
+    for plan in plans(&tables) {
+        for (calls, fault) in &faults {
+            for nth in [0, 1, 2, 3, 5, 8, 13, 21, 34, 55] {
+                let faults = FaultPlan::new(nth);
+                let device = Faulty::new(Arc::new(MemoryDevice::new("spill")), &faults);
+                let space = SpillSpace::new(Arc::new(device), 64 << 20);
+                // So that the device holds blocks of another query.
+                let other = plans(&tables)[0].clone();
+                let mut txn = world.begin();
+                let mut beside = Query::new(&other, &options(&space)).unwrap();
+                assert!(beside.next(&mut txn).unwrap().is_some());
+                let rule = FaultRule { calls: *calls, device: None, when: When::Nth(nth), fault: *fault };
+                faults.add(rule);
+                match run(&plan, &options(&space), &mut txn) {
+                    Ok(rows) => {
+                        survived += 1;
+                        evaluate(&plan, &tables).assert_is(rows, &|| format!("{fault:?} {nth} {plan:?}"));
+                    }
+                    Err(error) => {
+                        failed += 1;
+                        let expected = match fault {
+                            Fault::Fail(DeviceErrorKind::NoSpace) => QueryErrorKind::Full,
+                            _ => QueryErrorKind::SpillFailed,
+                        };
+                        assert_eq!(error.kind, expected, "{error}");
+                        assert!(error.message.contains("spill"), "{error}");
+                    }
+                }
+                drop(beside);
+                assert_eq!(space.used_bytes(), 0, "all is given back");
+                // The transaction goes on.
+                assert_eq!(run(&plan, &options(&spill(64 << 20)), &mut txn).map(drop), Ok(()));
+            }
+        }
+    }
+    assert!(failed > 100 && survived > 5, "{failed} failed, {survived} survived");
+}
+
+#[test]
+fn a_full_device_and_none_are_errors_of_kind_full() {
+    let (world, tables) = world();
+    for plan in plans(&tables) {
+        let small = spill(256 << 10);
+        let error = run(&plan, &options(&small), &mut world.begin()).unwrap_err();
+        assert!(error.kind == QueryErrorKind::Full && error.message.contains("spill_bytes"), "{error}");
+        assert_eq!(small.used_bytes(), 0);
+        // The file system is full before the limit is reached.
+        let device = MemoryDevice::with("spill", 512, 300 << 10);
+        let small = SpillSpace::new(Arc::new(device), 64 << 20);
+        let error = run(&plan, &options(&small), &mut world.begin()).unwrap_err();
+        assert!(error.kind == QueryErrorKind::Full && error.message.contains("is full"), "{error}");
+        let none = QueryOptions { spill: None, ..options(&small) };
+        let error = run(&plan, &none, &mut world.begin()).unwrap_err();
+        assert!(error.kind == QueryErrorKind::Full && error.message.contains("no spill device"), "{error}");
+    }
+}
+
+#[test]
+fn queries_share_a_device() {
+    let (world, tables) = world();
+    let space = spill(64 << 20);
+    let plans = plans(&tables);
+    let mut txn = world.begin();
+    let mut queries: Vec<(Query, Vec<_>)> =
+        plans.iter().map(|plan| (Query::new(plan, &options(&space)).unwrap(), Vec::new())).collect();
+    for (query, rows) in &mut queries {
+        let batch = query.next(&mut txn).unwrap().expect("a batch");
+        rows.extend(
+            batch.rows().map(|row| (0..row.len()).map(|at| row.get(at).unwrap().to_value()).collect()),
+        );
+    }
+    for ((mut query, mut rows), plan) in queries.into_iter().zip(&plans) {
+        rows.extend(rest(&mut query, &mut txn).unwrap());
+        evaluate(plan, &tables).assert_is(rows, &|| format!("{plan:?}"));
+    }
+    assert_eq!(space.used_bytes(), 0);
+}
