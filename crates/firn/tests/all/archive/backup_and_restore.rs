@@ -2,7 +2,7 @@
 //! commit.
 
 use crate::archive::support::{Rows, commit_one, go_on, rows_of, small, wait_for_archive};
-use firndb::{Database, ErrorKind, Lsn, Options, RestoreTo, Table, verify_backup};
+use firndb::{Database, Deltas, ErrorKind, Lsn, Options, RestoreTo, Table, Tuning, verify_backup};
 use firndb_base::rng::Rng;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -47,6 +47,22 @@ fn check(db: &Database) {
 
 #[test]
 fn a_restored_database_is_exactly_the_other_one_at_any_commit() {
+    restored_at_any_commit(small, 250);
+}
+
+/// A backup has pages as base and delta, and restoring them merges and writes deltas.
+#[test]
+fn a_restored_database_with_deltas_is_exactly_the_other_one() {
+    restored_at_any_commit(with_deltas, 120);
+}
+
+/// Little memory, so that pages leave it again and again.
+fn with_deltas() -> Options {
+    let deltas = |tuning: Tuning| tuning.deltas(Deltas::On).delta_bytes(16 << 10);
+    small().buffer_bytes(256 << 10).tuning(deltas)
+}
+
+fn restored_at_any_commit(small: fn() -> Options, commits: u32) {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let mut rng = Rng::new(7);
@@ -62,7 +78,7 @@ fn a_restored_database_is_exactly_the_other_one_at_any_commit() {
     let at_backup = ledger.0.len();
     let mut table = table;
     for life in 0..3 {
-        for _ in 0..250 {
+        for _ in 0..commits {
             work(&db, &table, &mut rng, &mut rows, &mut ledger);
         }
         // Tables come and go, too.
@@ -81,6 +97,7 @@ fn a_restored_database_is_exactly_the_other_one_at_any_commit() {
     wait_for_archive(&db);
     let source = rows_of(&db, "rows");
     assert_eq!(source, rows);
+    check(&db);
     drop(table);
     db.close().unwrap();
 
@@ -119,6 +136,11 @@ fn a_restored_database_is_exactly_the_other_one_at_any_commit() {
 #[test]
 fn a_backup_taken_while_writers_run_is_a_state_that_was() {
     backup_beside_writers(small());
+}
+
+#[test]
+fn a_backup_taken_while_deltas_are_written_is_a_state_that_was() {
+    backup_beside_writers(with_deltas());
 }
 
 /// Pages whose newest version lies in the flash cache only are copied from there.

@@ -188,6 +188,28 @@ fn a_sample_of_calls_over_flash_caches() {
     run_all(cached(), Some(2));
 }
 
+/// Scripts in which pages are written again, come back, and are needed by recovery; their deltas
+/// wait in a write buffer, or do not.
+fn with_deltas() -> impl Iterator<Item = (String, Script)> {
+    [0, 6 << 10].into_iter().flat_map(|bytes| {
+        CACHED.iter().map(move |name| {
+            (format!("{name}, {bytes} bytes of deltas wait"), scripts::named(name).with_deltas(bytes))
+        })
+    })
+}
+
+#[test]
+fn a_sample_of_calls_with_deltas() {
+    run_all(with_deltas(), Some(2));
+}
+
+/// Minutes. As [`many_calls_over_flash_caches`].
+#[test]
+#[ignore = "takes minutes"]
+fn many_calls_with_deltas() {
+    run_all(with_deltas(), Some(number_from("FIRN_CALLS").unwrap_or(40)));
+}
+
 /// Minutes. `FIRN_CALLS` says how many calls of each script and way, `FIRN_SCRIPT` one script.
 #[test]
 #[ignore = "takes minutes"]

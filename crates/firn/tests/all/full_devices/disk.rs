@@ -6,7 +6,7 @@ use crate::support::bed::Bed;
 use crate::support::sample::quiet;
 use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{
-    Database, Devices, Direction, Error, ErrorKind, KeyRange, Options, Progress, Table, Transaction,
+    Database, Deltas, Devices, Direction, Error, ErrorKind, KeyRange, Options, Progress, Table, Transaction,
 };
 use firndb_base::sync::Arc;
 use std::ops::Range;
@@ -95,10 +95,24 @@ fn small() -> Options {
     quiet().log(|log| log.devices(1).bytes(2 << 20))
 }
 
+/// With deltas, which take places beside the pages' own, and give them up when the disk is full.
+fn with_deltas() -> Options {
+    small().buffer_bytes(128 << 10).tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(8 << 10))
+}
+
 #[test]
 fn a_transaction_meets_the_end_of_the_disk() {
+    meets_the_end(small());
+}
+
+#[test]
+fn a_transaction_that_writes_deltas_meets_the_end_of_the_disk() {
+    meets_the_end(with_deltas());
+}
+
+fn meets_the_end(options: Options) {
     let (disks, plan) = (Bed::new(1), FaultPlan::new(1));
-    let db = small().create_on(limited(&disks, &plan)).expect("created");
+    let db = options.create_on(limited(&disks, &plan)).expect("created");
     let table = db.create_table("t").expect("a table");
     db.transact(|tx| (0..100).try_for_each(|number| insert(tx, &table, number))).expect("committed");
     no_room(&plan);
@@ -156,6 +170,15 @@ fn what_fits_can_be_committed() {
 
 #[test]
 fn deleting_dropping_and_reopening_on_a_full_disk() {
+    deleting_dropping_and_reopening(small);
+}
+
+#[test]
+fn deleting_dropping_and_reopening_with_deltas_on_a_full_disk() {
+    deleting_dropping_and_reopening(with_deltas);
+}
+
+fn deleting_dropping_and_reopening(small: fn() -> Options) {
     let (disks, plan) = (Bed::new(1), FaultPlan::new(3));
     let db = small().create_on(limited(&disks, &plan)).expect("created");
     let (table, other) = (db.create_table("t").expect("a table"), db.create_table("other").expect("a table"));
