@@ -4,12 +4,14 @@
 //! `FIRN_SEEDS=20` flips other bits, and more of them.
 
 use crate::support::examine::{BusyVerdict, Verdict, examine, examine_busy, examine_reads};
-use crate::support::sample::{Ending, Model, Sample, TABLES, busy_sample, quiet, sample};
+use crate::support::sample::{Ending, Model, Sample, TABLES, busy_sample, quiet, sample, sample_under};
 use firndb::device::Device;
+use firndb::{Deltas, Tuning};
 use firndb_base::rng::Rng;
 use firndb_testkit::bytes::{contents, flip, used_blocks};
 use firndb_testkit::cases::case;
 use firndb_testkit::seeds::number_from;
+use std::collections::BTreeMap;
 
 /// How often each test goes over its device.
 fn rounds() -> u64 {
@@ -102,6 +104,57 @@ fn in_the_store_of_a_database_that_has_to_recover() {
     let tally = flip_everywhere(&sample, 3, 8, &[&sample.model]);
     assert!(tally.reported > 20 && tally.whole > 20, "{tally:?}");
     assert_eq!(tally.unfinished, 0, "a check goes on past damage: {tally:?}");
+}
+
+/// What a block of the store's file begins, and its length; `None` if it lies within something.
+fn zone(block: &[u8]) -> Option<(&'static str, u64)> {
+    match (&block[..8], block[24]) {
+        (b"FIRNDLTA", _) => Some(("delta page", 1024)),
+        (b"FIRNMAPL", _) => Some(("map log", 4096)),
+        (b"FIRNMETA", 1) => Some(("totals", 4096)),
+        (b"FIRNMETA", 2) => Some(("bitmap page", 4096)),
+        (b"FIRNMETA", 3) => Some(("map page", 4096)),
+        _ => None,
+    }
+}
+
+/// Bits of each zone that deltas and the page map have, in a database that was closed and in one
+/// that has to recover.
+#[test]
+fn in_each_zone_of_a_store_with_deltas() {
+    // So little memory for the map that it is swept, and a write buffer, so that it is flushed.
+    let tuning = |tuning: Tuning| tuning.deltas(Deltas::On).delta_bytes(4 << 10).map_bytes(8 << 10);
+    for (seed, ending) in [(9, Ending::Closed), (10, Ending::Abrupt)] {
+        let sample = sample_under(quiet().tuning(tuning), seed, ending);
+        let store = contents(&*sample.disks.store);
+        let mut rng = Rng::new(seed);
+        let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+        for (index, block) in store.chunks(512).enumerate() {
+            let Some((zone, len)) = zone(block) else { continue };
+            // Where the bytes are in use: two in the header or near it, two anywhere.
+            for reach in [64, 200, len, len] {
+                let byte = index as u64 * 512 + rng.below(reach);
+                let verdict = case(format!("{ending:?}, {zone}, byte {byte}"), || {
+                    let disks = sample.disks.duplicate();
+                    flip(&*disks.store, byte, rng.below(8) as u32);
+                    examine(&disks, &[&sample.model])
+                });
+                tallies.entry(zone).or_default().add(&verdict);
+            }
+        }
+        for (zone, tally) in &tallies {
+            eprintln!("{ending:?}, {zone}: {tally:?}");
+            assert_eq!(tally.unfinished, 0, "{zone}: a check goes on past damage: {tally:?}");
+        }
+        let met = |zone: &str| tallies.get(zone).unwrap_or_else(|| panic!("no {zone}: {tallies:?}"));
+        // Refused where the catalog is concerned.
+        assert!(met("delta page").reported > met("delta page").refused, "{tallies:?}");
+        assert!(met("map page").reported > met("map page").refused, "{tallies:?}");
+        // Of the last round, one slot may be torn: it does not matter which is damaged.
+        assert!(met("bitmap page").whole + met("bitmap page").reported > 0, "{tallies:?}");
+        assert!(met("map log").refused + met("map log").whole > 0, "{tallies:?}");
+        assert_eq!((met("totals").refused, met("totals").reported), (0, 0), "{tallies:?}");
+    }
 }
 
 /// Damage concerns the tables it is in; with threads at work, and left-over work of every kind for

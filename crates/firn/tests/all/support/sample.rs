@@ -45,9 +45,14 @@ pub struct Sample {
 
 /// Writes rows, changes and deletes some, with checkpoints between, and a few after the last one.
 pub fn sample(seed: u64, ending: Ending) -> Sample {
+    sample_under(quiet(), seed, ending)
+}
+
+/// As [`sample`], with options that are as [`quiet`] but for tuning.
+pub fn sample_under(options: Options, seed: u64, ending: Ending) -> Sample {
     let disks = Bed::new(2);
     let db =
-        quiet().background_threads(ending == Ending::Sealed).create_on(disks.devices()).expect("created");
+        options.background_threads(ending == Ending::Sealed).create_on(disks.devices()).expect("created");
     let mut model = create_tables(&db);
     let mut before_last = model.clone();
     let mut rng = Rng::new(seed);
