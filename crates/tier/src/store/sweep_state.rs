@@ -18,7 +18,7 @@ pub(crate) struct Sweep {
     pub(super) at: Position,
     /// Groups to go, to keep up with the map log.
     pub(super) owed: u64,
-    /// Where the last round was that left out damaged pages and had no space to carry on what they
+    /// Where the last round ended that left out damaged pages and had no space to carry on what they
     /// lack. Nothing of the map log is dropped until the sweep has gone full circle since.
     pub(super) left_out: Option<Position>,
     /// Pages that were being written when the process ended, or when a write failed.
@@ -53,10 +53,31 @@ impl Sweep {
         let gone = ((to.circle - self.at.circle) * groups + to.group).saturating_sub(self.at.group);
         self.owed = self.owed.saturating_sub(gone.max(1));
         if left_out {
-            self.left_out = Some(self.at);
+            self.left_out = Some(to);
         } else if self.left_out.is_some_and(|left_out| to >= left_out.full_circle()) {
             self.left_out = None;
         }
         self.at = to;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cause: a circle was counted from where the round began. Effect: when the sweep came to the
+    /// damaged page's group again, the map log was dropped that alone had what the page lacks.
+    #[test]
+    fn nothing_is_dropped_before_pages_that_were_left_out_are_looked_at_again() {
+        let mut sweep = Sweep::default();
+        let at = |circle, group| Position { circle, group };
+        sweep.moved(at(0, 1), 2, true);
+        sweep.moved(at(1, 0), 2, false);
+        assert_eq!(sweep.swept(), Position::default(), "group 0 comes next");
+        sweep.moved(at(1, 1), 2, true);
+        sweep.moved(at(2, 0), 2, false);
+        assert_eq!(sweep.swept(), Position::default());
+        sweep.moved(at(2, 1), 2, false);
+        assert_eq!(sweep.swept(), at(2, 1), "it was written");
     }
 }
