@@ -18,8 +18,8 @@ pub(crate) struct Sweep {
     pub(super) at: Position,
     /// Groups to go, to keep up with the map log.
     pub(super) owed: u64,
-    /// Where the last round ended that left out damaged pages and had no space to carry on what they
-    /// lack. Nothing of the map log is dropped until the sweep has gone full circle since.
+    /// Where the last round ended that left out damaged pages and had no space to carry on what
+    /// they lack. Nothing of the map log is dropped until the sweep has gone full circle since.
     pub(super) left_out: Option<Position>,
     /// Pages that were being written when the process ended, or when a write failed.
     pub(super) torn: BTreeSet<MetaId>,
