@@ -41,6 +41,7 @@ mod write_buffer;
 pub use append_pack::{AppendPack, ENTRY_BYTES as APPEND_PACK_ENTRY_BYTES};
 pub use changed::granules;
 pub use firn::policy::{Choice, LeavingPage, Policy, RentOrBuy};
+pub use firn::space::{Finds, Placement, SegmentOptions};
 pub use firn::{ENTRY_BYTES as FIRN_ENTRY_BYTES, Firn, FirnOptions};
 pub use in_page_logging::InPageLogging;
 pub use in_place::InPlace;

@@ -5,7 +5,7 @@ use firndb_page_comparators::event::Event;
 use firndb_page_comparators::stream::{Head, StreamError, StreamReader, StreamWriter};
 use firndb_page_comparators::{
     AppendPack, Firn, FirnOptions, InPageLogging, InPlace, Incremental, Medium, Method, Naive, Part,
-    RentOrBuy, Start, granules, replay,
+    Placement, RentOrBuy, Start, granules, replay,
 };
 use firndb_tier::Changes;
 
@@ -136,8 +136,14 @@ fn methods() -> Vec<(&'static str, Box<dyn Method>)> {
         ("naive", Box::new(Naive::new(start, 8192, 40))),
         ("icl", Box::new(Incremental::new(start, 8192, 40))),
         ("ipl", Box::new(InPageLogging::new(4096))),
-        ("firn", Box::new(Firn::new(start, FirnOptions { buffer_bytes: 16_384, policy }))),
-        ("firn, off", Box::new(Firn::new(start, FirnOptions::off()))),
+        (
+            "firn",
+            Box::new(Firn::new(
+                start,
+                FirnOptions { buffer_bytes: 16_384, policy, placement: Placement::Threaded },
+            )),
+        ),
+        ("firn, off", Box::new(Firn::new(start, FirnOptions::off(Placement::Threaded)))),
     ]
 }
 

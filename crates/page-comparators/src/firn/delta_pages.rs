@@ -51,6 +51,11 @@ impl DeltaPages {
         assert!(self.live.insert(place, pages).is_none());
     }
 
+    /// The pages that have a slot in the delta page at a place, if there is one.
+    pub fn pages_at(&self, place: u64) -> Option<Vec<u64>> {
+        self.live.get(&place).map(|pages| pages.iter().copied().collect())
+    }
+
     /// The delta page with the fewest live slots, and their pages.
     pub fn emptiest(&self) -> Option<(u64, Vec<u64>)> {
         let &(_, place) = self.by_live.first()?;

@@ -2,9 +2,10 @@
 //! the map's entry, complete without their predecessors; a write buffer; delta pages that a cleaner
 //! gathers.
 //!
-//! The model has the design's rules, and none of the store's bytes; what it leaves out is groups by
-//! lifetime. Images and delta pages go to the emptiest segments, in runs. A page of the map is
-//! written at a checkpoint if one of its entries changed; the map is in DRAM otherwise.
+//! The model has the design's rules, and none of the store's bytes. Images and delta pages go to
+//! the emptiest segments, in runs; or only to whole empty segments, by their expected lifetime
+//! ([`space::Placement`]). A page of the map is written at a checkpoint if one of its entries
+//! changed; the map is in DRAM otherwise.
 //!
 //! Invariants: a page has a base image, and one delta at most, in the write buffer or in a delta
 //! page; the one in the write buffer says all that the one in the delta page does, which stays live
@@ -12,16 +13,22 @@
 
 pub mod policy;
 
+mod clean;
 mod delta_pages;
-mod space;
+mod lifetime;
+mod segments;
+pub mod space;
+mod threaded;
 
 use crate::changed::bytes_of;
 use crate::medium::{Content, Medium, region};
 use crate::method::{Method, Start, entry};
+use clean::Circle;
 use delta_pages::DeltaPages;
 use firndb_tier::Changes;
+use lifetime::Lifetimes;
 use policy::{Choice, LeavingPage, Off, Policy};
-use space::Space;
+use space::{Placement, Space};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Of a slot besides its ranges and bytes.
@@ -51,13 +58,15 @@ pub struct FirnOptions {
     pub buffer_bytes: u64,
     /// Whole or delta.
     pub policy: Box<dyn Policy>,
+    /// Where new versions go.
+    pub placement: Placement,
 }
 
 impl FirnOptions {
     /// Without deltas.
     #[must_use]
-    pub fn off() -> FirnOptions {
-        FirnOptions { buffer_bytes: 0, policy: Box::new(Off) }
+    pub fn off(placement: Placement) -> FirnOptions {
+        FirnOptions { buffer_bytes: 0, policy: Box::new(Off), placement }
     }
 }
 
@@ -72,11 +81,13 @@ struct Page {
     delta_reads: u64,
     /// When it was merged into the write buffer; 0 if it is not in there.
     buffered: u64,
+    /// Places taken when it was last given down to be written whole, plus one; 0: never.
+    imaged: u64,
 }
 
 impl Default for Page {
     fn default() -> Page {
-        Page { base: 0, changed: Changes::NONE, spent_bytes: 0, delta_reads: 0, buffered: 0 }
+        Page { base: 0, changed: Changes::NONE, spent_bytes: 0, delta_reads: 0, buffered: 0, imaged: 0 }
     }
 }
 
@@ -87,6 +98,10 @@ pub struct Firn {
     pages: Vec<Page>,
     allocated: u64,
     space: Space,
+    lifetimes: Lifetimes,
+    /// The page whose image is at each place, plus one.
+    page_at: Vec<u64>,
+    circle: Option<Circle>,
     deltas: DeltaPages,
     /// Pages in the write buffer, by when they were last merged into it.
     buffer: BTreeMap<u64, u64>,
@@ -102,18 +117,25 @@ impl Firn {
     /// Every page has an image, in the place of its number.
     #[must_use]
     pub fn new(start: Start, options: FirnOptions) -> Firn {
+        let classes = match options.placement {
+            Placement::Threaded => 1,
+            Placement::Segments(segments) => segments.classes,
+        };
         Firn {
             page_size: start.page_size,
-            options,
             pages: (1..=start.pages).map(|base| Page { base, ..Page::default() }).collect(),
             allocated: start.pages,
-            space: Space::new(start.pages),
+            space: Space::new(start.pages, start.page_size, options.placement),
+            lifetimes: Lifetimes::new(classes, start.pages),
+            page_at: (1..=start.pages).collect(),
+            circle: None,
             deltas: DeltaPages::default(),
             buffer: BTreeMap::new(),
             buffer_bytes: 0,
             now: 0,
             batch: Vec::new(),
             map_changed: BTreeSet::new(),
+            options,
         }
     }
 
@@ -147,32 +169,56 @@ impl Firn {
 
     /// The page goes out whole, with the others of the batch.
     fn put_image(&mut self, page: u64) {
+        let had_image = self.release_old(page);
+        if !had_image && !self.batch.contains(&page) {
+            self.allocated += 1;
+            self.space.grow(self.allocated);
+        }
+        self.batch.push(page);
+    }
+
+    /// Forgets what the page has on the device and in the write buffer; false if it had no image.
+    fn release_old(&mut self, page: u64) -> bool {
         self.unbuffer(page);
         self.void(page);
         let found = entry(&mut self.pages, page);
-        let base = std::mem::take(&mut found.base);
-        *found = Page::default();
-        match base {
-            0 => {
-                if !self.batch.contains(&page) {
-                    self.allocated += 1;
-                    self.space.grow(self.allocated);
-                }
-            }
-            base => self.space.release(base - 1),
+        let (base, imaged) = (found.base, found.imaged);
+        *found = Page { imaged, ..Page::default() };
+        if base > 0 {
+            self.space.release(base - 1);
         }
-        self.batch.push(page);
+        base > 0
     }
 
     fn write_images(&mut self, medium: &mut Medium<'_>) {
         self.batch.sort_unstable();
         self.batch.dedup();
-        let places = self.space.take(self.batch.len() as u64);
-        for (&page, place) in self.batch.iter().zip(&places) {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.make_space(batch.len() as u64, medium);
+        let now = self.space.segments().map_or(0, |segments| segments.now);
+        let mut classes: Vec<Vec<u64>> = Vec::new();
+        for page in batch.drain(..) {
+            let imaged = &mut entry(&mut self.pages, page).imaged;
+            let lived = imaged.checked_sub(1).map(|imaged| now - imaged);
+            *imaged = now + 1;
+            let class = self.lifetimes.class(lived);
+            classes.resize_with(classes.len().max(class + 1), Vec::new);
+            classes[class].push(page);
+        }
+        for (class, pages) in classes.into_iter().enumerate() {
+            let stream = self.space.segments().map_or(0, |segments| segments.images(class));
+            self.place_images(&pages, stream, medium);
+        }
+    }
+
+    /// Writes pages, which have no image, to places of a stream.
+    fn place_images(&mut self, pages: &[u64], stream: usize, medium: &mut Medium<'_>) {
+        let places = self.space.take(pages.len() as u64, stream);
+        for (&page, &place) in pages.iter().zip(&places) {
             entry(&mut self.pages, page).base = place + 1;
+            *entry(&mut self.page_at, place) = page + 1;
             self.map_changed.insert(page / MAP_ENTRIES);
         }
-        self.batch.clear();
         medium.write_runs(Content::Image, region::IMAGES, places);
     }
 
@@ -186,6 +232,8 @@ impl Firn {
             self.buffer_bytes -= BUFFERED_BYTES + bytes_of(found.changed, self.page_size);
             pages.push(page);
         }
+        // At most a page each.
+        self.make_space(pages.len() as u64, medium);
         self.write_deltas(pages, medium);
     }
 
@@ -194,6 +242,10 @@ impl Firn {
         let mut open: Vec<(u64, BTreeSet<u64>)> = Vec::new();
         for page in pages {
             let changed = entry(&mut self.pages, page).changed;
+            if changed.is_none() {
+                // Written whole when its image was moved meanwhile.
+                continue;
+            }
             let bytes = OFFSET_BYTES + self.slot_bytes(changed);
             let found = open.iter_mut().rev().take(FLUSH_PAGES as usize).find(|(left, _)| *left >= bytes);
             match found {
@@ -205,7 +257,8 @@ impl Firn {
             }
         }
         // Old slots stay until the new ones are on the device: their places are not free yet.
-        let places = self.space.take(open.len() as u64);
+        let stream = self.space.segments().map_or(0, |segments| segments.deltas());
+        let places = self.space.take(open.len() as u64, stream);
         medium.write_runs(Content::Delta, region::IMAGES, places.iter().copied());
         for (place, (_, pages)) in places.into_iter().zip(open) {
             for &page in &pages {
@@ -227,18 +280,9 @@ impl Firn {
             // A few at a time, so that their slots fill new pages.
             for _ in 0..8 {
                 let Some((place, pages)) = self.deltas.emptiest() else { break };
-                medium.read_page(Content::Delta, region::IMAGES, place);
-                for page in pages {
-                    let found = *entry(&mut self.pages, page);
-                    if found.buffered > 0 {
-                        self.unbuffer(page);
-                    } else {
-                        medium.moved(self.slot_bytes(found.changed));
-                    }
-                    self.void(page);
-                    gathered.push(page);
-                }
+                self.gather(place, pages, &mut gathered, medium);
             }
+            self.make_space(gathered.len() as u64, medium);
             self.write_deltas(gathered, medium);
         }
     }

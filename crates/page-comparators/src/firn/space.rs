@@ -1,88 +1,93 @@
-//! Free places of a store that writes out of place, as Firn's does: segments of 64 places, and a
-//! batch goes to the emptiest ones.
-//!
-//! Invariant: a set bit in `free` is a free place; `by_free` has every segment once, under its
-//! number of free places.
+//! Where new versions go: to free places wherever they are, or only to whole empty segments.
 
-use crate::append_pack::{SEGMENT, STORE_OVER_PAGES, segments_for};
-use std::collections::BTreeSet;
+use super::segments::Segments;
+use super::threaded::Threaded;
+
+/// How places are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Placement {
+    /// The emptiest segments of 64 places, in runs.
+    Threaded,
+    /// Whole empty segments, which a cleaner makes.
+    Segments(SegmentOptions),
+}
+
+/// How segments are written and emptied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SegmentOptions {
+    /// Bytes of a segment.
+    pub bytes: u64,
+    /// Segments open for images by their expected lifetime; those moved have one of their own.
+    pub classes: usize,
+    /// Whether delta pages have an open segment of their own; else they go with the images that
+    /// live shortest.
+    pub deltas_apart: bool,
+    /// What the cleaner finds images by.
+    pub finds: Finds,
+}
+
+/// How the cleaner finds what is live in a segment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Finds {
+    /// A table of the pages at each place: it empties the best segment of all, one at a time.
+    ByPlace,
+    /// The page map, walked in circles: before a circle, which begins when less than this share of
+    /// all places is empty, it chooses segments, and empties them as it meets their pages.
+    ByPage {
+        /// Of all places.
+        share: f64,
+    },
+}
 
 /// See the head of the file.
 #[derive(Debug)]
-pub(super) struct Space {
-    free: Vec<u64>,
-    by_free: BTreeSet<(u32, u64)>,
+pub(super) enum Space {
+    Threaded(Threaded),
+    Segments(Segments),
 }
 
 impl Space {
-    /// For a number of pages, each in the place of its number.
-    pub fn new(pages: u64) -> Space {
-        let mut space = Space { free: Vec::new(), by_free: BTreeSet::new() };
-        space.grow(pages);
-        for place in 0..pages {
-            space.set(place, false);
+    pub fn new(pages: u64, page_size: u64, placement: Placement) -> Space {
+        match placement {
+            Placement::Threaded => Space::Threaded(Threaded::new(pages)),
+            Placement::Segments(options) => Space::Segments(Segments::new(pages, page_size, options)),
         }
-        space
     }
 
-    /// Adds the segments that this number of pages allows.
     pub fn grow(&mut self, pages: u64) {
-        for segment in self.free.len() as u64..segments_for(pages, STORE_OVER_PAGES) {
-            self.free.push(u64::MAX);
-            self.by_free.insert((SEGMENT as u32, segment));
+        match self {
+            Space::Threaded(space) => space.grow(pages),
+            Space::Segments(space) => space.grow(pages),
         }
-    }
-
-    fn set(&mut self, place: u64, free: bool) {
-        let (segment, bit) = (place / SEGMENT, 1 << (place % SEGMENT));
-        let bits = &mut self.free[segment as usize];
-        assert_eq!(*bits & bit == 0, free, "place {place} is free or used already");
-        self.by_free.remove(&(bits.count_ones(), segment));
-        *bits ^= bit;
-        self.by_free.insert((bits.count_ones(), segment));
     }
 
     pub fn release(&mut self, place: u64) {
-        self.set(place, true);
+        match self {
+            Space::Threaded(space) => space.release(place),
+            Space::Segments(space) => space.release(place),
+        }
     }
 
-    /// This many free places, those of a segment in order; they are taken.
-    pub fn take(&mut self, count: u64) -> Vec<u64> {
-        let mut taken = Vec::new();
-        while (taken.len() as u64) < count {
-            let &(free, segment) = self.by_free.last().expect("there are segments");
-            assert!(free > 0, "places are a quarter more than pages");
-            let bits = self.free[segment as usize];
-            let left = (count - taken.len() as u64) as usize;
-            let places: Vec<u64> = (0..SEGMENT).filter(|at| bits >> at & 1 == 1).take(left).collect();
-            for at in places {
-                self.set(segment * SEGMENT + at, false);
-                taken.push(segment * SEGMENT + at);
-            }
+    /// Takes this many places, in the order in which they are written.
+    pub fn take(&mut self, count: u64, stream: usize) -> Vec<u64> {
+        match self {
+            Space::Threaded(space) => space.take(count),
+            Space::Segments(space) => space.take(count, stream),
         }
-        taken
     }
 
     /// All places, used or not.
     pub fn places(&self) -> u64 {
-        self.free.len() as u64 * SEGMENT
+        match self {
+            Space::Threaded(space) => space.places(),
+            Space::Segments(space) => space.places(),
+        }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_come_from_the_emptiest_segment_and_none_is_given_twice() {
-        let mut space = Space::new(640);
-        let first = space.take(10);
-        assert_eq!(first, (first[0]..first[0] + 10).collect::<Vec<_>>(), "a run in an empty segment");
-        space.release(5);
-        space.release(7);
-        let rest = space.places() - 640 - 10 + 2;
-        let all: BTreeSet<u64> = space.take(rest).into_iter().collect();
-        assert_eq!(all.len() as u64, rest);
-        assert!(all.contains(&5) && all.contains(&7) && all.is_disjoint(&first.into_iter().collect()));
+    pub fn segments(&mut self) -> Option<&mut Segments> {
+        match self {
+            Space::Threaded(_) => None,
+            Space::Segments(space) => Some(space),
+        }
     }
 }

@@ -9,7 +9,8 @@ use firndb_page_comparators::medium::{Bytes, Counts, Direction};
 use firndb_page_comparators::stream::StreamReader;
 use firndb_page_comparators::{
     APPEND_PACK_ENTRY_BYTES, AppendPack, FIRN_ENTRY_BYTES, Firn, FirnOptions, InPageLogging, InPlace,
-    Incremental, LOG_SHARE, Medium, Method, Naive, Part, RentOrBuy, Replayed, Start, replay,
+    Incremental, LOG_SHARE, Medium, Method, Naive, Part, Placement, RentOrBuy, Replayed, SegmentOptions,
+    Start, replay,
 };
 use firndb_profile::VariantName;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,11 @@ pub enum Way {
     Firn {
         read_cost: f64,
     },
+    /// The model of Firn with placement by whole segments; with deltas, or without.
+    Segments {
+        read_cost: Option<f64>,
+        options: SegmentOptions,
+    },
     /// The same over the whole stream, its first events included.
     FirnFromStart,
     /// The least that could be written, over the whole stream.
@@ -67,6 +73,8 @@ impl Way {
             Way::Off => "firn, deltas off (model)",
             Way::Store => "firn, deltas off (store)",
             Way::Firn { .. } | Way::FirnFromStart => "firn (model)",
+            Way::Segments { read_cost: None, .. } => "firn, segments, deltas off (model)",
+            Way::Segments { .. } => "firn, segments (model)",
             Way::Bound => "minimum",
         }
     }
@@ -107,6 +115,7 @@ impl Cellular for Cell {
         let read_cost = match self.way {
             Way::Firn { read_cost } => format!(", reads at {read_cost:.3}"),
             Way::FirnFromStart => ", from the start".into(),
+            Way::Segments { read_cost, options } => format!(", reads at {read_cost:?}, {options:?}"),
             _ => String::new(),
         };
         let (way, kib, buffer) = (self.way.title(), self.page_size >> 10, self.buffer);
@@ -203,7 +212,11 @@ pub fn run(cell: &Cell, streams: &Streams, seed: u64, stop: &'static AtomicBool)
     }
     let start = Start { page_size, pages };
     let log_pages = pages / LOG_SHARE;
-    let firn = |read_cost| FirnOptions { buffer_bytes, policy: Box::new(RentOrBuy { read_cost }) };
+    let firn = |read_cost, placement| {
+        let policy = Box::new(RentOrBuy { read_cost });
+        Firn::new(start, FirnOptions { buffer_bytes, policy, placement })
+    };
+    let threaded = Placement::Threaded;
     let mut method: Box<dyn Method> = match way {
         Way::InPlace => Box::new(InPlace::new(false)),
         Way::DoubleWrite => Box::new(InPlace::new(true)),
@@ -212,9 +225,16 @@ pub fn run(cell: &Cell, streams: &Streams, seed: u64, stop: &'static AtomicBool)
         Way::Naive => Box::new(Naive::new(start, buffer_bytes, log_pages)),
         Way::Incremental => Box::new(Incremental::new(start, buffer_bytes, log_pages)),
         Way::InPageLogging => Box::new(InPageLogging::new(page_size)),
-        Way::Off => Box::new(Firn::new(start, FirnOptions::off())),
-        Way::Firn { read_cost } => Box::new(Firn::new(start, firn(read_cost))),
-        Way::FirnFromStart => Box::new(Firn::new(start, firn(0.0))),
+        Way::Off => Box::new(Firn::new(start, FirnOptions::off(threaded))),
+        Way::Firn { read_cost } => Box::new(firn(read_cost, threaded)),
+        Way::FirnFromStart => Box::new(firn(0.0, threaded)),
+        Way::Segments { read_cost, options } => {
+            let placement = Placement::Segments(options);
+            Box::new(match read_cost {
+                Some(read_cost) => firn(read_cost, placement),
+                None => Firn::new(start, FirnOptions::off(placement)),
+            })
+        }
         Way::Bound | Way::Store => unreachable!("it has returned"),
     };
     let (replayed, frames) = replayed(&path, &mut *method, &mut medium, way.part())?;

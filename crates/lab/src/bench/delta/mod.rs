@@ -3,14 +3,16 @@
 //!
 //! TPC-C runs in virtual time, in the paper's setting, and what passes between buffer and store is
 //! recorded ([`recording`], [`recorder`]): once for each size of a page and of the buffer. Every
-//! method then sees that stream ([`cell`]) and is counted ([`counts`], [`front`]); time follows
-//! from the requests ([`times`], [`timed`]). Firn's own column is a model of its delta layer.
+//! method then sees that stream ([`cell`]) and is counted ([`counts`], [`front`], [`placement`]);
+//! time follows from the requests ([`times`], [`timed`]). Firn's own column is a model of its delta
+//! layer.
 //!
 //! Every target is in every file of results ([`targets`]).
 
 mod cell;
 mod counts;
 mod front;
+mod placement;
 mod recorder;
 mod recording;
 mod targets;
@@ -31,7 +33,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-const FIGURES: [&str; 4] = ["5", "6", "front", "bound"];
+const FIGURES: [&str; 5] = ["5", "6", "front", "bound", "placement"];
 /// The paper's page size, and Firn's usual one.
 const PAGE_SIZES: [u64; 2] = [8192, 4096];
 /// Write buffers, megabytes of 100. The paper's are not printed.
@@ -47,7 +49,7 @@ const READ_COSTS: [f64; 7] = [0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
 #[derive(Args, Clone, Debug)]
 pub struct BenchDelta {
     /// A figure of the paper; `front`: page writes over page reads; `bound`: page writes beside the
-    /// least that is possible; again for more
+    /// least that is possible; `placement`: whole segments beside runs; again for more
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present = "all")]
     pub figure: Vec<String>,
@@ -123,6 +125,7 @@ impl Bench<'_> {
             times::on_drives,
             front::front,
             front::bound,
+            placement::placement,
         ]) {
             if wanted(number) {
                 figures.push(figure(self)?);

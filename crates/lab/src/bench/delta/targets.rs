@@ -19,7 +19,7 @@ pub const TIME_LOW_OCZ: Wanted = at_most("I/O time over ORIG, ocz-core", 0.09);
 pub const TIME_PACK: Wanted =
     at_most("I/O time over append and pack under auto, most over all profiles", 1.0);
 
-const GROUPS: [Group; 4] = [
+const GROUPS: [Group; 5] = [
     Group {
         number: "5",
         title: "page writes and reads over the size of the write buffer",
@@ -43,6 +43,12 @@ const GROUPS: [Group; 4] = [
         title: "page writes over page reads, by what a read may cost",
         targets: &[],
         why: "run with --figure front",
+    },
+    Group {
+        number: "placement",
+        title: "placement by whole segments",
+        targets: &[],
+        why: "run with --figure placement",
     },
 ];
 

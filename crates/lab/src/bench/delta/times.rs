@@ -12,7 +12,7 @@ use firndb_console::Failure;
 use firndb_profile::{DeviceProfile, VariantName};
 
 /// Low end, middle, high end.
-const DRIVES: [(&str, &str); 10] = [
+pub const DRIVES: [(&str, &str); 10] = [
     ("myers-a", "low"),
     ("myers-b", "low"),
     ("ocz-core", "low"),
@@ -48,16 +48,16 @@ fn auto(units: &Units) -> Way {
 }
 
 /// Unit costs as the profile stands, and at the ends of its bands.
-struct Drive {
+pub struct Drive {
     profile: DeviceProfile,
     name: &'static str,
-    middle: Units,
+    pub middle: Units,
     fast: Option<Units>,
     slow: Option<Units>,
 }
 
 impl Drive {
-    fn new(name: &'static str, page_size: u64) -> Result<Drive, Failure> {
+    pub fn new(name: &'static str, page_size: u64) -> Result<Drive, Failure> {
         let profile = crate::tpcc::machine::profile(name)?;
         let end = |end| end_of(&profile, end).map(|profile| Units::of(&profile, page_size)).transpose();
         let (fast, slow) = (end(VariantName::Fast)?, end(VariantName::Slow)?);
@@ -65,7 +65,7 @@ impl Drive {
     }
 
     /// Seconds a thousand transactions, by unit costs.
-    fn by_units(&self, found: &Measured<Found>) -> Sampled {
+    pub fn by_units(&self, found: &Measured<Found>) -> Sampled {
         let of = |units: &Units, found: &Found| {
             units.seconds(&found.requests) * 1000.0 / found.transactions as f64
         };
