@@ -143,6 +143,7 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
             store.whole_for_rent
         );
     }
+    print_segments(store);
     if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
         print_cache(cache, kind, statistics.cache_device.as_ref());
     }
@@ -161,6 +162,20 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
         set_aside.iter().for_each(|entry| say!("    {}: {}", entry.work, entry.cause));
     }
     print_rows(rows);
+}
+
+/// Where writes go to whole segments, how that goes.
+fn print_segments(store: &TierStatistics) {
+    if store.segments_opened > 0 {
+        say!(
+            "  segments: {} whole; since opening {} opened, {} emptied by {} images moved, {} places elsewhere",
+            store.segments_whole,
+            store.segments_opened,
+            store.segments_emptied,
+            store.images_moved,
+            store.places_scattered
+        );
+    }
 }
 
 fn print_buffer(buffer: &BufferStatistics, store: &TierStatistics) {
@@ -404,6 +419,11 @@ fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
                   "reads_with_delta": statistics.store.reads_with_delta,
                   "whole_for_size": statistics.store.whole_for_size,
                   "whole_for_rent": statistics.store.whole_for_rent,
+                  "segments_whole": statistics.store.segments_whole,
+                  "segments_opened": statistics.store.segments_opened,
+                  "segments_emptied": statistics.store.segments_emptied,
+                  "images_moved": statistics.store.images_moved,
+                  "places_scattered": statistics.store.places_scattered,
                   "syncs": statistics.store.syncs, "syncs_shared": statistics.store.syncs_shared},
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,

@@ -74,6 +74,7 @@ pub use engine::recovery_report::{RecoveryCost, RecoveryReport, RedoCounts};
 pub use engine::recovery_time::{CheckpointLimit, ReadRateOrigin, RestartEstimate};
 pub use error::{Error, ErrorKind};
 pub use firndb_buffer::{BufferStatistics, MissCurve};
+pub use firndb_tier::store::Placement;
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
 pub use options::Options;
 pub use options::archive::{ArchiveFull, ArchiveSettings};

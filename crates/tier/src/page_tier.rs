@@ -246,6 +246,16 @@ pub struct TierStatistics {
     /// Changed pages written whole because deltas, and the second reads that they cost, have come
     /// to as much.
     pub whole_for_rent: u64,
+    /// Segments (64 places) of which every place is known to be free.
+    pub segments_whole: u64,
+    /// Whole segments that writes were given, one after the other.
+    pub segments_opened: u64,
+    /// Segments that the cleaner of space has emptied.
+    pub segments_emptied: u64,
+    /// Images that it moved for that.
+    pub images_moved: u64,
+    /// Places taken elsewhere, for lack of a whole segment, where writes go to those.
+    pub places_scattered: u64,
     /// Syncs of the device.
     pub syncs: u64,
     /// Batches of writes that another thread's sync made durable.

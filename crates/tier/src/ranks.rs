@@ -16,6 +16,8 @@ pub(crate) static RING: Rank = Rank::new(610, "a cache's ring");
 pub(crate) static CHECKING: Rank = Rank::new(635, "the store's checking");
 /// Map records that wait for their pages; held during I/O, by recovery only.
 pub(crate) static REDO: Rank = Rank::new(640, "the store's redo");
+/// The walk that empties segments; held during I/O.
+pub(crate) static CLEANING: Rank = Rank::new(642, "the store's cleaning");
 /// Flushes of the store's write buffer of deltas, one at a time; held during I/O.
 pub(crate) static FLUSHING: Rank = Rank::new(645, "the store's flushing");
 /// The store's header and number of groups; held during I/O.

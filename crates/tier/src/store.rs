@@ -22,6 +22,7 @@
 //! Locks, in the order in which they are taken, after page latches and before the log's own:
 //! 0. `checking`: one check at a time. Held during I/O, and by checks only.
 //! 1. `redo`: map records that wait for their pages to be read. Held during I/O, by recovery only.
+//!    `cleaning`: the walk that empties segments. Held during I/O.
 //! 2. `flushing`: flushes of the write buffer of deltas, one at a time. Held during I/O.
 //! 3. `growth`: the header and the number of groups. Held during I/O.
 //! 4. `write_back`: rounds of metadata writes, one at a time. Held during I/O.
@@ -47,6 +48,8 @@ mod bitmap;
 mod carried;
 mod changes;
 mod check;
+mod circle;
+mod clean_space;
 mod deferred;
 mod delta;
 mod entry;
@@ -70,6 +73,8 @@ mod places;
 mod read;
 mod records;
 mod redo;
+mod rewrite;
+mod segments;
 mod sequences;
 mod space;
 mod state;
@@ -100,6 +105,7 @@ use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, Tier
 use crate::poison::Poison;
 use crate::ranks;
 use carried::Carried;
+use circle::Cleaning;
 use deferred::Deferred;
 use delta::{Deltas, Flushing};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
@@ -232,6 +238,7 @@ impl Store {
             poison: Poison::new("the store writes nothing more"),
             checking: ranks::CHECKING.mutex(()),
             redo: ranks::REDO.mutex(Lsn::ZERO),
+            cleaning: ranks::CLEANING.mutex(Cleaning::default()),
             flushing: ranks::FLUSHING.mutex(Flushing::default()),
             growth: ranks::GROWTH.mutex(header),
             write_back: ranks::WRITE_BACK.mutex(Rounds::default()),
@@ -320,11 +327,17 @@ impl Store {
     }
 
     /// Reads one more bitmap page of a group not read since opening, so that its free space is
-    /// known before it is needed; then counts and gathers slots of delta pages. A background step.
+    /// known before it is needed; then counts and gathers slots of delta pages, and empties sparse
+    /// segments. A background step.
     pub fn learn_step(&self) -> Result<Progress, TierError> {
         let next = self.state.lock().space.next_to_learn();
         match next {
-            None => self.clean_deltas(),
+            None => {
+                let cleaned = self.clean_deltas();
+                // Damage of the one keeps nothing from the other.
+                let emptied = self.clean_space();
+                Ok(cleaned?.or(emptied?))
+            }
             Some(group) => self.learn(group).map(|()| Progress::Worked),
         }
     }
@@ -450,6 +463,11 @@ impl PageTier for Store {
             deltas_merged_for_reads: read(&self.counters.deltas_merged_for_reads),
             whole_for_size: read(&self.counters.whole_for_size),
             whole_for_rent: read(&self.counters.whole_for_rent),
+            segments_whole: state.space.segments.whole(),
+            segments_opened: u64::from(state.space.segments.clock()),
+            segments_emptied: read(&self.counters.segments_emptied),
+            images_moved: read(&self.counters.images_moved),
+            places_scattered: read(&self.counters.places_scattered),
             syncs,
             syncs_shared,
             pages_allocated: totals.pages,

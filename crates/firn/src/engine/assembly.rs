@@ -36,7 +36,7 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
 
 /// How the store writes pages.
 pub(crate) fn store_policy(options: &Options) -> Policy {
-    Policy { deltas: options.delta_policy(), ..Policy::default() }
+    Policy { placement: options.tuning.placement, deltas: options.delta_policy(), ..Policy::default() }
 }
 
 /// Opens the store of an existing database.

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::options::limits::{MAP_SHARE, refuse};
+use firndb_tier::store::Placement;
 use std::path::PathBuf;
 
 /// Whether pages that leave the buffer are written as what they differ from their images on the
@@ -34,6 +35,7 @@ pub struct Tuning {
     pub(crate) store_profile: Option<PathBuf>,
     pub(crate) deltas: Deltas,
     pub(crate) delta_bytes: Option<usize>,
+    pub(crate) placement: Placement,
 }
 
 impl Default for Tuning {
@@ -50,6 +52,7 @@ impl Default for Tuning {
             store_profile: None,
             deltas: Deltas::Off,
             delta_bytes: None,
+            placement: Placement::Threaded,
         }
     }
 }
@@ -143,6 +146,12 @@ impl Tuning {
     #[must_use]
     pub fn delta_bytes(mut self, bytes: usize) -> Tuning {
         self.delta_bytes = Some(bytes);
+        self
+    }
+    /// Where new versions of pages go. Default: in runs of free places. The file is the same.
+    #[must_use]
+    pub fn placement(mut self, placement: Placement) -> Tuning {
+        self.placement = placement;
         self
     }
 

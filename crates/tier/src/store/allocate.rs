@@ -173,12 +173,15 @@ impl Store {
                 .apply(&self.geometry, (appended.first, record), &changes)
                 .expect("checked before it was appended, under the same hold of `order`");
             change.allocate.iter().for_each(|page| state.space.allocated(*page));
-            state.space.hold_freed(Pending {
-                end: appended.end,
-                needed_from: appended.first.min(waited),
-                pages: change.free.to_vec(),
-                places: freed.iter().filter_map(|(_, place)| *place).collect(),
-            });
+            state.space.hold_freed(
+                &self.geometry,
+                Pending {
+                    end: appended.end,
+                    needed_from: appended.first.min(waited),
+                    pages: change.free.to_vec(),
+                    places: freed.iter().filter_map(|(_, place)| *place).collect(),
+                },
+            );
             self.debug_assert_backed(&mut state);
         }
         ids.iter().for_each(|id| state.cache.unpin(*id));

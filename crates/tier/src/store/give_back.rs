@@ -14,7 +14,7 @@ use super::grow;
 use super::journal::made_space;
 use super::meta_page::{MetaId, pages_of_group};
 use super::records::{Change, encode_backing};
-use super::state::{SLACK_BATCHES_NORMAL, Store};
+use super::state::{SLACK_BATCHES_NORMAL, State, Store};
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::Progress;
 use firndb_device::{AlignedBuf, Durability};
@@ -32,10 +32,7 @@ impl Store {
             let mut state = self.state.lock();
             state.space.release_freed(&self.geometry, journal.durable());
             let kept = self.backed_places(&mut state).saturating_sub(self.geometry.places_per_group);
-            let needed = state.places_needed(SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64);
-            let full_percent = 100 - u64::from(self.policy.free_target_percent);
-            // A quarter more than growth aims at, or growing and shrinking would alternate.
-            if kept * full_percent < needed.saturating_mul(125) {
+            if !self.is_too_much(&mut state, kept) {
                 return Ok(Progress::Idle);
             }
             let last = header.groups - 1;
@@ -73,6 +70,14 @@ impl Store {
             (None, Some(victim)) => self.discard_group(victim).map(|()| Progress::Worked),
             (None, None) => Ok(Progress::Idle),
         }
+    }
+
+    /// Whether so many places with space leave a quarter more free than growth aims at: with less,
+    /// growing and shrinking would alternate.
+    pub(crate) fn is_too_much(&self, state: &mut State, places: u64) -> bool {
+        let needed = state.places_needed(SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64);
+        let full_percent = 100 - u64::from(self.policy.free_target_percent);
+        places * full_percent >= needed.saturating_mul(125)
     }
 
     /// Returns the space of a group's places to the file system. Called under `growth`.

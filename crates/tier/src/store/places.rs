@@ -7,11 +7,15 @@
 //! records not yet durable (a flush makes them available), and those of other writes under way
 //! (which release them or turn old places into freed ones when they end). A call that waits for
 //! other writes holds no place itself.
+//!
+//! Placement by segments changes which places come first, and not whether there are some: without
+//! a whole segment a batch takes what is free anywhere.
 
 use super::bitmap::{self, Which};
 use super::geometry::Place;
 use super::meta_page::MetaId;
-use super::state::Store;
+use super::options::Placement;
+use super::state::{State, Store, count as tally};
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::Lifetime;
 use firndb_base::Lsn;
@@ -100,17 +104,33 @@ impl Store {
             .space
             .release_freed(&self.geometry, self.journal.get().map_or(Lsn::ZERO, |journal| journal.durable()));
         while taken.len() < count {
-            let crowded = u64::from(state.space.most_places()) * 8 < self.geometry.places_per_group;
+            let whole = self.whole_segment(state, lifetime);
+            let poor = match self.policy.placement {
+                Placement::Threaded => {
+                    u64::from(state.space.most_places()) * 8 < self.geometry.places_per_group
+                }
+                Placement::Segments => whole.is_none(),
+            };
             if choosy
-                && crowded
+                && poor
                 && let Some(group) = state.space.next_to_learn()
             {
                 return Next::Learn(group);
             }
+            let wanted = count - taken.len();
+            if let Some(group) = whole {
+                let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
+                let from = (group, &*bitmap.body);
+                state.space.take_whole(&self.geometry, from, lifetime, wanted, taken);
+                continue;
+            }
             let Some(group) = state.space.group_for_places(lifetime) else { break };
             let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
-            let wanted = count - taken.len();
+            let before = taken.len();
             state.space.take_places(&self.geometry, group, &bitmap.body, lifetime, wanted, taken);
+            if self.policy.placement == Placement::Segments {
+                tally(&self.counters.places_scattered, taken.len() - before);
+            }
         }
         if taken.len() == count {
             return Next::Done;
@@ -130,6 +150,15 @@ impl Store {
             return Next::Wait;
         }
         Next::Grow(state.space.groups())
+    }
+
+    /// The group with the segment that writes of a class go on in, if they go to whole segments
+    /// and there is one.
+    fn whole_segment(&self, state: &mut State, lifetime: Lifetime) -> Option<u64> {
+        match self.policy.placement {
+            Placement::Threaded => None,
+            Placement::Segments => state.space.group_for_whole(lifetime),
+        }
     }
 
     /// Releases places that were not used.

@@ -11,6 +11,7 @@
 
 use super::bitmap::{self, Which};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
+use super::segments::{self, Segments};
 use crate::page_tier::Lifetime;
 use firndb_base::{Lsn, PageId};
 use std::cmp::Reverse;
@@ -57,6 +58,8 @@ pub(crate) struct Space {
     pending: VecDeque<Pending>,
     /// Places chosen by writes under way.
     pub in_flight: u64,
+    /// Which segments are whole.
+    pub segments: Segments,
     /// The segment each lifetime class is filling: group and segment.
     open: [Option<(u64, usize)>; 3],
 }
@@ -66,6 +69,14 @@ fn class(lifetime: Lifetime) -> usize {
         Lifetime::Short => 0,
         Lifetime::Unknown => 1,
         Lifetime::Long => 2,
+    }
+}
+
+/// The stream of whole segments: what the cleaner moves goes apart from the rest.
+fn stream(lifetime: Lifetime) -> usize {
+    match lifetime {
+        Lifetime::Short | Lifetime::Unknown => 0,
+        Lifetime::Long => segments::MOVED,
     }
 }
 
@@ -82,6 +93,7 @@ impl Space {
             freed_pages: BTreeSet::new(),
             pending: VecDeque::new(),
             in_flight: 0,
+            segments: Segments::default(),
             open: [None; 3],
         }
     }
@@ -138,8 +150,8 @@ impl Space {
     pub(crate) fn learn(&mut self, geometry: &Geometry, group: u64, body: Option<&[u8]>) {
         // Bit by bit, as they are chosen: a damaged bitmap may count places that are held, or that
         // do not exist.
-        let available = |which: Which| -> u32 {
-            let Some(body) = body else { return 0 };
+        let available = |which: Which| -> Vec<u8> {
+            let Some(body) = body else { return vec![0; geometry.segments()] };
             let in_segment = |segment: usize| {
                 let start = group * geometry.places_per_group + segment as u64 * SEGMENT_PLACES;
                 let range = start..start + SEGMENT_PLACES;
@@ -150,14 +162,17 @@ impl Space {
                     }
                 };
                 let free = !bitmap::word(geometry, body, which, segment) & geometry.segment_mask(segment);
-                (free & !held).count_ones()
+                (free & !held).count_ones() as u8
             };
-            (0..geometry.segments()).map(in_segment).sum()
+            (0..geometry.segments()).map(in_segment).collect()
         };
+        let sum = |segments: &[u8]| segments.iter().map(|available| u32::from(*available)).sum();
         let backed = body.is_some_and(bitmap::is_backed);
         let closed = self.groups[group as usize].closed;
-        let places = if backed && !closed { available(Which::Places) } else { 0 };
-        let pages = available(Which::Pages);
+        let usable = backed && !closed;
+        let segments = if usable { available(Which::Places) } else { vec![0; geometry.segments()] };
+        let (places, pages) = (sum(&segments), sum(&available(Which::Pages)));
+        self.segments.learn(geometry, group, &segments);
         if body.is_some() && !backed {
             self.unbacked.insert(group);
         }
@@ -172,6 +187,7 @@ impl Space {
         self.change(group, |space| (space.places, space.pages) = (0, 0));
         self.groups[group as usize] = GroupSpace::default();
         self.unbacked.remove(&group);
+        self.segments.forget(group);
         self.learned_to = self.learned_to.min(group);
         for open in &mut self.open {
             open.take_if(|(open_group, _)| *open_group == group);
@@ -201,6 +217,7 @@ impl Space {
     /// Takes a group out of use: its places are not chosen until it is unlearned and learned again.
     pub(crate) fn close_places(&mut self, group: u64) {
         self.change(group, |space| (space.places, space.closed) = (0, true));
+        self.segments.forget(group);
         for open in &mut self.open {
             open.take_if(|(open_group, _)| *open_group == group);
         }
@@ -298,6 +315,50 @@ impl Space {
         // As the bitmap has it, should it have been damaged since it was learned.
         let places = free.iter().map(|free| free.count_ones()).sum();
         self.change(group, |space| space.places = places);
+        for (segment, free) in free.iter().enumerate() {
+            self.segments.set(geometry, (group, segment), free.count_ones() as u8);
+        }
+    }
+
+    /// Opens a whole segment for the stream if it has none to go on in; returns its group. `None`
+    /// if no known segment is whole.
+    pub(crate) fn group_for_whole(&mut self, lifetime: Lifetime) -> Option<u64> {
+        self.segments.open(stream(lifetime)).map(|open| open.at.0)
+    }
+
+    /// Takes up to `count` places from where the stream goes on, in the segment that it has open in
+    /// this group, appending them to `taken` and holding them.
+    pub(crate) fn take_whole(
+        &mut self,
+        geometry: &Geometry,
+        (group, body): (u64, &[u8]),
+        lifetime: Lifetime,
+        count: usize,
+        taken: &mut Vec<Place>,
+    ) {
+        let mine = stream(lifetime);
+        let open = self.segments.open(mine).filter(|open| open.at.0 == group).expect("just opened");
+        let start = group * geometry.places_per_group + open.at.1 as u64 * SEGMENT_PLACES;
+        let used = bitmap::word(geometry, body, Which::Places, open.at.1);
+        let held = mask_of(&self.held_places, start..start + SEGMENT_PLACES);
+        let mut free = !used & geometry.segment_mask(open.at.1) & !held;
+        let (before, mut next) = (taken.len(), open.next);
+        while next < SEGMENT_PLACES && taken.len() - before < count {
+            if free >> next & 1 == 1 {
+                free &= !(1 << next);
+                assert!(self.held_places.insert(start + next));
+                taken.push(Place(start + next));
+            }
+            next += 1;
+        }
+        // Nothing is left of a segment that ends the group, either.
+        if free.checked_shr(next as u32).unwrap_or(0) == 0 {
+            next = SEGMENT_PLACES;
+        }
+        self.in_flight += (taken.len() - before) as u64;
+        self.segments.took(geometry, mine, next, free.count_ones() as u8);
+        let places = self.segments.available(group);
+        self.change(group, |space| space.places = places);
     }
 
     /// The open segment while it has places; then the emptiest, among equals the next one after it.
@@ -330,11 +391,13 @@ impl Space {
     }
     fn unhold_place(&mut self, geometry: &Geometry, place: Place) {
         assert!(self.held_places.remove(&place.0), "{place:?} was not held");
-        self.change(geometry.group_of_place(place), |space| space.places += 1);
+        let group = geometry.group_of_place(place);
+        self.change(group, |space| space.places += 1);
+        self.segments.add_one(geometry, (group, (geometry.index_of_place(place) / SEGMENT_PLACES) as usize));
     }
 
     /// Holds what a record freed until the record is durable.
-    pub(crate) fn hold_freed(&mut self, pending: Pending) {
+    pub(crate) fn hold_freed(&mut self, geometry: &Geometry, pending: Pending) {
         assert!(self.pending.back().is_none_or(|last| last.end <= pending.end), "records come in order");
         for place in &pending.places {
             assert!(self.held_places.insert(place.0), "{place:?} was in use and held");
@@ -344,12 +407,12 @@ impl Space {
         }
         self.pending.push_back(pending);
         if cfg!(debug_assertions) && self.groups.len() <= CHECKED_MAX {
-            self.check();
+            self.check(geometry);
         }
     }
     /// Asserts what the module's head states: what is held, and that groups are found by what they
     /// have.
-    fn check(&self) {
+    fn check(&self, geometry: &Geometry) {
         let places: usize = self.pending.iter().map(|pending| pending.places.len()).sum();
         assert_eq!(self.held_places.len(), self.in_flight as usize + places, "places are held for a reason");
         let pages: usize = self.pending.iter().map(|pending| pending.pages.len()).sum();
@@ -360,6 +423,7 @@ impl Space {
             assert_eq!(found, group.places > 0, "group {number} is found by its places");
             assert_eq!(self.with_pages.contains(&number), group.pages > 0, "group {number} by its pages");
             assert!(group.learned || (group.places, group.pages) == (0, 0), "group {number} is not known");
+            self.segments.check(geometry, number, group.places);
             assert!(group.learned || number >= self.learned_to);
         }
         assert!(self.by_places.len() <= self.groups.len() && self.learned_to <= self.groups());

@@ -3,6 +3,7 @@
 
 use super::apply;
 use super::carried::Carried;
+use super::circle::Cleaning;
 use super::deferred::Deferred;
 use super::delta::{Deltas, Flushing};
 use super::entry::Entry;
@@ -50,6 +51,7 @@ pub struct Store {
     pub(super) checking: Mutex<()>,
     /// Records up to here are contained in the metadata, or redone.
     pub(super) redo: Mutex<Lsn>,
+    pub(super) cleaning: Mutex<Cleaning>,
     pub(super) flushing: Mutex<Flushing>,
     pub(super) growth: Mutex<Header>,
     pub(super) write_back: Mutex<Rounds>,
@@ -229,6 +231,9 @@ pub(super) struct Counters {
     pub(super) deltas_merged_for_reads: AtomicU64,
     pub(super) whole_for_size: AtomicU64,
     pub(super) whole_for_rent: AtomicU64,
+    pub(super) places_scattered: AtomicU64,
+    pub(super) images_moved: AtomicU64,
+    pub(super) segments_emptied: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64, by: usize) {

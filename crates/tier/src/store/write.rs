@@ -17,7 +17,6 @@ use super::apply::{concerned, contradiction};
 use super::entry::{Entry, image_checksum};
 use super::geometry::Place;
 use super::meta_page::MetaId;
-use super::options::Placement;
 use super::pins::Pins;
 use super::records::{self, Change};
 use super::space::Pending;
@@ -112,10 +111,7 @@ impl Store {
         if live.is_empty() {
             return;
         }
-        let places = match self.policy.placement {
-            Placement::OutOfPlace => self.take_places(live.len(), lifetime),
-        };
-        let places = match places {
+        let places = match self.take_places(live.len(), lifetime) {
             Ok(places) => places,
             Err(error) => return fail(writes, &live, &error),
         };
@@ -376,7 +372,10 @@ impl Store {
                 let needed_from =
                     taken.map(|write| write.recovery_lsn).fold(appended.first.min(waited), std::cmp::min);
                 let places = moved().filter_map(|(.., old)| old).collect();
-                state.space.hold_freed(Pending { end: appended.end, needed_from, pages: Vec::new(), places });
+                state.space.hold_freed(
+                    &self.geometry,
+                    Pending { end: appended.end, needed_from, pages: Vec::new(), places },
+                );
                 count(&self.counters.pages_written, changes.len());
             }
         }

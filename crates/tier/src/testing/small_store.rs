@@ -23,7 +23,7 @@ pub const PAGE_SIZE: usize = 1024;
 pub const LAYOUT: Layout = Layout { meta_bytes: 1024, maps_per_group: 2 };
 /// Small batches, so that space is soon reused.
 pub const POLICY: Policy = Policy {
-    placement: Placement::OutOfPlace,
+    placement: Placement::Threaded,
     batch_pages: 6,
     free_target_percent: 20,
     deltas: DeltaPolicy::OFF,

@@ -1,14 +1,13 @@
 //! Delta pages that become free: counting what lives, gathering slots, writing pages whole.
 
-use super::super::entry::image_checksum;
 use super::super::geometry::Place;
 use super::super::meta_page::MetaId;
 use super::super::state::{State, Store, count};
 use super::page::{self, Packed};
 use super::slot::Delta;
-use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{Lifetime, PageRead, PageWrite};
-use firndb_base::{Lsn, PageId, Progress};
+use crate::error::TierError;
+use crate::page_tier::Lifetime;
+use firndb_base::{PageId, Progress};
 use firndb_device::AlignedBuf;
 
 /// Delta pages among which a step chooses.
@@ -86,8 +85,14 @@ impl Store {
     /// pages if they fill at most half as many, else their pages are written whole.
     fn gather(&self) -> Result<Progress, TierError> {
         let victims = self.state.lock().deltas.live.emptiest(&self.geometry, READ_A_STEP, LOOKED_AT);
+        self.gather_from(&victims, victims.len() / 2)
+    }
+
+    /// Makes these delta pages free: their slots go to new delta pages if they fill at most `most`,
+    /// else their pages are written whole.
+    pub(crate) fn gather_from(&self, victims: &[Place], most: usize) -> Result<Progress, TierError> {
         let mut live: Vec<(PageId, Delta)> = Vec::new();
-        for place in &victims {
+        for place in victims {
             live.extend(self.count_live(*place)?.0);
         }
         let mut packed: Vec<Packed> = Vec::new();
@@ -107,7 +112,7 @@ impl Store {
         if pages.is_empty() {
             return Ok(Progress::Idle);
         }
-        if self.policy.deltas.enabled && 2 * packed.len() <= victims.len() {
+        if self.policy.deltas.enabled && packed.len() <= most {
             {
                 let mut state = self.state.lock();
                 for (page, delta) in live {
@@ -132,38 +137,8 @@ impl Store {
         if pages.is_empty() {
             return Ok(());
         }
-        let page_size = self.geometry.page_size;
-        let mut bytes = AlignedBuf::zeroed(self.policy.batch_pages.min(pages.len()) * page_size);
-        let mut outcome = Ok(());
-        for pages in pages.chunks(self.policy.batch_pages) {
-            let reads = pages.iter().zip(bytes.chunks_mut(page_size));
-            let mut reads: Vec<PageRead<'_>> = reads
-                .map(|(page, buf)| PageRead { page: *page, buf, outcome: Err(TierError::unset()) })
-                .collect();
-            self.read_batch(&mut reads);
-            let mut writes = Vec::with_capacity(pages.len());
-            for read in &reads {
-                match &read.outcome {
-                    // What waits in the write buffer and is in this image holds the log until the
-                    // record of the image is durable (`State::waits_from`).
-                    Ok(found) => writes.push(PageWrite::back(read.page, found.version, Lsn::MAX, read.buf)),
-                    // Freed meanwhile.
-                    Err(error) if error.kind == TierErrorKind::NotAllocated => {}
-                    Err(error) => outcome = outcome.and(Err(error.clone())),
-                }
-            }
-            let all: Vec<usize> = (0..writes.len()).collect();
-            self.write_chunk(&mut writes, &all, Lifetime::Unknown, image_checksum);
-            count(&self.counters.deltas_merged, writes.len());
-            for write in writes {
-                match write.outcome {
-                    Ok(_) => {}
-                    Err(error) if error.kind == TierErrorKind::NotAllocated => {}
-                    Err(error) => outcome = outcome.and(Err(error)),
-                }
-            }
-        }
-        outcome
+        count(&self.counters.deltas_merged, pages.len());
+        self.rewrite(&pages, Lifetime::Unknown).map(drop)
     }
 
     /// Gives up delta pages for the sake of pages to be allocated; false if none could be.

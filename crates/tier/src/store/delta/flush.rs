@@ -398,7 +398,7 @@ impl Store {
                 .iter()
                 .filter(|place| !unused.contains(place))
                 .for_each(|place| state.space.placed(*place));
-            state.space.hold_freed(pending);
+            state.space.hold_freed(&self.geometry, pending);
         }
         unused.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
         for sent in sent {

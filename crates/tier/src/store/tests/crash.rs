@@ -6,7 +6,7 @@ use super::model::Model;
 use crate::page_tier::PageTier;
 use crate::store::Journal;
 use firndb_base::rng::Rng;
-use firndb_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{CrashPlan, Survival};
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn run(seed: u64, steps: u64, every: u64) {
             // Skipping records that the metadata contains, or not, must make no difference.
             let contained = if rng.one_in(4) { Lsn::ZERO } else { known.contained };
             let (from, image) = (known.truncated, device.clone());
-            let store = recover_after(image, &left, contained, from, cut).unwrap();
+            let store = recover_under(model.policy, image, &left, contained, from, cut).unwrap();
             let pages = fold(&left, cut);
             compare(&store, &pages);
             known.assert_rebuilt(&pages);
@@ -92,12 +92,14 @@ fn run(seed: u64, steps: u64, every: u64) {
             let some: Vec<PageId> = pages.keys().copied().take(9).collect();
             assert!(write(&store, &log, &some).iter().all(|(_, outcome)| outcome.is_ok()));
             allocate(&store, &log, 3).unwrap();
+            while store.learn_step().unwrap() == Progress::Worked {}
             log.flush(log.end()).unwrap();
             if rng.one_in(2) {
                 store.sync().unwrap();
             }
-            let again = recover_after(device, &log.records(), contained, from, log.end()).unwrap();
-            compare(&again, &fold(&log.records(), log.end()));
+            let records = log.records();
+            let again = recover_under(model.policy, device, &records, contained, from, log.end()).unwrap();
+            compare(&again, &fold(&records, log.end()));
         }
         if replay.step().is_none() {
             break;

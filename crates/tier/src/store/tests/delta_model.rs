@@ -4,7 +4,7 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_cache::BackingStore;
 use crate::page_tier::{DeltaRead, Found, PageRead, PageTier, PageWrite, Written};
-use crate::store::{DeltaPolicy, Journal, Policy, Store};
+use crate::store::{DeltaPolicy, Journal, Placement, Policy, Store};
 use crate::{Base, Changes, TierError};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -41,18 +41,21 @@ pub(crate) struct DeltaModel {
     pub pages_max: u64,
     pub redo_from: Lsn,
     pub contained: Lsn,
-    /// Deltas taken; delta pages written, read; deltas gathered, merged for space, for reads:
-    /// before the last crash.
-    pub counted: [u64; 6],
+    /// Deltas taken; delta pages written, read; deltas gathered, merged for space, for reads;
+    /// images moved by the cleaner of space: before the last crash.
+    pub counted: [u64; 7],
 }
 
 /// Policies that differ in what matters: no write buffer, a small one, one that takes all; few and
-/// many delta pages.
+/// many delta pages; both placements.
 pub(crate) fn policy(rng: &mut Rng) -> Policy {
     let buffer_bytes = [0, 3_000, 12_000, 100_000][rng.below(4) as usize];
     let pages_percent = [3, 12, 50][rng.below(3) as usize];
     let read_cost_percent = [0, 30, 200][rng.below(3) as usize];
-    Policy { deltas: DeltaPolicy { enabled: true, buffer_bytes, pages_percent, read_cost_percent }, ..POLICY }
+    let placement =
+        [Placement::Threaded, Placement::Segments][(buffer_bytes / 1000 + usize::from(pages_percent)) % 2];
+    let deltas = DeltaPolicy { enabled: true, buffer_bytes, pages_percent, read_cost_percent };
+    Policy { placement, deltas, ..POLICY }
 }
 
 /// The image of a version; pages never written are zeros.
@@ -87,7 +90,7 @@ impl DeltaModel {
             pages_max,
             redo_from: Lsn::FIRST,
             contained: Lsn::ZERO,
-            counted: [0; 6],
+            counted: [0; 7],
         }
     }
 
@@ -281,7 +284,7 @@ impl DeltaModel {
         compare_images(&self.store, &self.pages, &image_in(&self.history));
     }
 
-    pub(crate) fn counts(&self) -> [u64; 6] {
+    pub(crate) fn counts(&self) -> [u64; 7] {
         let now = &self.store.counters;
         let now = [
             &now.deltas_taken,
@@ -290,6 +293,7 @@ impl DeltaModel {
             &now.deltas_gathered,
             &now.deltas_merged,
             &now.deltas_merged_for_reads,
+            &now.images_moved,
         ];
         std::array::from_fn(|i| self.counted[i] + now[i].load(Relaxed))
     }
@@ -317,7 +321,7 @@ impl DeltaModel {
     }
 }
 
-fn run(seed: u64, steps: u64) -> [u64; 6] {
+fn run(seed: u64, steps: u64) -> [u64; 7] {
     let limit = if seed.is_multiple_of(2) { u64::MAX } else { 600_000 };
     let device = Arc::new(MemoryDevice::with("store", 512, limit));
     let policy = policy(&mut Rng::new(seed));
@@ -342,8 +346,8 @@ fn run(seed: u64, steps: u64) -> [u64; 6] {
 
 #[test]
 fn a_store_with_deltas_does_what_a_map_does_through_crashes_and_a_full_device() {
-    let mut sums = [0; 5];
-    for seed in 0..10 {
+    let mut sums = [0; 7];
+    for seed in 0..12 {
         sums.iter_mut().zip(run(seed, 600)).for_each(|(sum, counted)| *sum += counted);
     }
     assert!(sums.iter().all(|sum| *sum > 0), "everything happened at least once: {sums:?}");

@@ -47,7 +47,12 @@ pub(crate) fn fold(records: &[Logged], cut: Lsn) -> Pages {
 }
 
 pub(crate) fn create(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
-    let store = Store::create_with(device, DATABASE, options(), LAYOUT, POLICY).unwrap();
+    create_under(POLICY, device, log)
+}
+
+/// As `create`, with a policy.
+pub(crate) fn create_under(policy: Policy, device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
+    let store = Store::create_with(device, DATABASE, options(), LAYOUT, policy).unwrap();
     store.attach_journal(log.clone());
     store
 }

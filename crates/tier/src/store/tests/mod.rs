@@ -22,5 +22,6 @@ mod map_log;
 mod model;
 mod open;
 mod redo;
+mod segments;
 mod syncs;
 mod whereabouts;

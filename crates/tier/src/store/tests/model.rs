@@ -4,7 +4,7 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_tier::PageTier;
 use crate::store::Journal;
-use crate::store::Store;
+use crate::store::{Placement, Policy, Store};
 use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -16,6 +16,7 @@ pub(crate) struct Model {
     pub device: Arc<dyn Device>,
     pub log: Arc<TestLog>,
     pub store: Store,
+    pub policy: Policy,
     pub pages: Pages,
     pub rng: Rng,
     pub pages_max: u64,
@@ -25,14 +26,22 @@ pub(crate) struct Model {
     pub contained: Lsn,
 }
 
+/// Both placements, in turn.
+pub(crate) fn policy(seed: u64) -> Policy {
+    let placement = [Placement::Threaded, Placement::Segments][(seed / 2 % 2) as usize];
+    Policy { placement, ..POLICY }
+}
+
 impl Model {
     pub(crate) fn new(seed: u64, device: Arc<dyn Device>, pages_max: u64) -> Model {
         let log = TestLog::new();
-        let store = create(device.clone(), &log);
+        let policy = policy(seed);
+        let store = create_under(policy, device.clone(), &log);
         Model {
             device,
             log,
             store,
+            policy,
             pages: Pages::new(),
             rng: Rng::new(seed),
             pages_max,
@@ -151,7 +160,7 @@ impl Model {
         let mut records = self.log.records();
         records.retain(|record| record.end <= cut);
         let (contained, from) = (self.contained, self.redo_from);
-        self.store = recover_after(self.device.clone(), &records, contained, from, cut).unwrap();
+        self.store = recover_under(self.policy, self.device.clone(), &records, contained, from, cut).unwrap();
         self.pages = fold(&records, cut);
         compare(&self.store, &self.pages);
         self.log = TestLog::with(records);

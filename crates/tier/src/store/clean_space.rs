@@ -1,0 +1,225 @@
+//! Emptying sparse segments, for placement by segments: a background step.
+//!
+//! The cleaner chooses segments with much free space, and walks the page map once, a *circle*. A
+//! page whose image lies in a chosen segment is read, which verifies it against the map, and
+//! written elsewhere in the same version; so is a delta that lies there, by the rule of delta
+//! pages. When the circle ends the segments are empty, but for what could not be read. There is no
+//! table of the page at each place: a circle reads 24 bytes of map for each page of the store, and
+//! is worth it since it empties as many segments as are whole when it begins.
+//!
+//! Why a crash is harmless at each step: a move is a write like any other (`write.rs`). Before its
+//! record is durable the old place is held and named; after it the new image is durable. Choice and
+//! progress are in memory only. A reader that holds an entry looks at it again after its I/O.
+//!
+//! Bounds: at most three images are copied for a place that becomes free; a circle begins when less
+//! than a sixteenth of all places is in whole segments; it goes twice as fast as others take the
+//! places that it frees, and a step moves about a batch. Without a whole segment to write to it
+//! extends the file, within what free space may be, or does nothing. It never makes the store
+//! `Full`: it takes a place for a page that gives up another.
+
+use super::circle::{Circle, choose};
+use super::geometry::{Geometry, Place, SEGMENT_PLACES};
+use super::meta_page::MetaId;
+use super::options::Placement;
+use super::segments::{SegmentAt, WHOLE_KEPT};
+use super::state::{Store, count};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::Lifetime;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::{PageId, Progress};
+use std::collections::BTreeSet;
+
+/// A circle begins when less than one in so many places is in whole segments.
+const WHOLE_SHARE: u64 = 16;
+/// Map pages that a step looks at, at most.
+const MAPS_A_STEP: u64 = 32;
+
+/// What came of choosing segments.
+enum Begun {
+    Circle(Circle),
+    /// Enough segments are whole.
+    Enough,
+    /// None is worth it, or the cleaner has none to write to.
+    Nothing,
+}
+
+fn segment_of(geometry: &Geometry, place: Place) -> SegmentAt {
+    (geometry.group_of_place(place), (geometry.index_of_place(place) / SEGMENT_PLACES) as usize)
+}
+
+impl Store {
+    /// Moves about a batch of pages out of sparse segments, if whole ones are few. A background
+    /// step; does nothing if another thread is at it.
+    pub(crate) fn clean_space(&self) -> Result<Progress, TierError> {
+        let is_ready = self.policy.placement == Placement::Segments && self.journal.get().is_some();
+        if !is_ready || self.poison.check().is_err() {
+            return Ok(Progress::Idle);
+        }
+        let Some(mut cleaning) = self.cleaning.try_lock() else { return Ok(Progress::Idle) };
+        if cleaning.circle.is_none() && self.written() >= cleaning.rests_until {
+            match self.begin_circle()? {
+                Begun::Circle(circle) => cleaning.circle = Some(circle),
+                Begun::Enough => {}
+                // Others have to free something first.
+                Begun::Nothing => cleaning.rests_until = self.written() + self.rest(),
+            }
+        }
+        let Some(circle) = cleaning.circle.as_mut() else { return Ok(Progress::Idle) };
+        if !circle.is_due(self.written()) {
+            return Ok(Progress::Idle);
+        }
+        let outcome = self.walk(circle);
+        if circle.next < circle.maps {
+            return outcome.map(|()| Progress::Worked);
+        }
+        cleaning.rests_until = self.end_circle(circle)?;
+        cleaning.circle = None;
+        outcome.map(|()| Progress::Worked)
+    }
+
+    /// Makes whole what was emptied; returns how many places must have been taken until another
+    /// circle begins.
+    fn end_circle(&self, circle: &Circle) -> Result<u64, TierError> {
+        count(&self.counters.segments_emptied, circle.chosen.len());
+        // Nothing else keeps their segments from being whole.
+        match self.free_empty_delta_pages() {
+            Err(error) if !error.concerns_the_page() => return Err(error),
+            _ => {}
+        }
+        self.release_all_freed()?;
+        // What cannot be read stays, and what found no whole segment makes another one sparse: to
+        // try it again and again would have no end.
+        let gained = self.state.lock().space.segments.made(&self.geometry) > circle.made;
+        Ok(self.written() + if gained { 0 } else { self.rest() })
+    }
+
+    /// Places to be taken by others before a circle is tried again.
+    fn rest(&self) -> u64 {
+        self.backed_places(&mut self.state.lock()) / (4 * WHOLE_SHARE)
+    }
+
+    /// Makes available all that was freed, by making the records durable that did it.
+    fn release_all_freed(&self) -> Result<(), TierError> {
+        let end = self.state.lock().space.pending_end();
+        end.map_or(Ok(()), |end| self.flush_log(end))?;
+        let durable = self.journal()?.durable();
+        self.state.lock().space.release_freed(&self.geometry, durable);
+        Ok(())
+    }
+
+    /// Places taken since the store was opened.
+    fn written(&self) -> u64 {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        of(&self.counters.pages_written) + of(&self.counters.delta_pages_written)
+    }
+
+    /// Chooses segments, unless enough are whole. Without any to write to it extends the file.
+    fn begin_circle(&self) -> Result<Begun, TierError> {
+        let (groups, backed, whole) = {
+            let mut state = self.state.lock();
+            if state.space.next_to_learn().is_some() {
+                return Ok(Begun::Enough);
+            }
+            (state.space.groups(), self.backed_places(&mut state), state.space.segments.whole())
+        };
+        let enough = (backed / WHOLE_SHARE / SEGMENT_PLACES).max(WHOLE_KEPT + 1);
+        if whole >= enough {
+            return Ok(Begun::Enough);
+        }
+        // A place that waits for its record counts as used.
+        self.release_all_freed()?;
+        let mut found = Vec::new();
+        for group in 0..groups {
+            found.extend(self.state.lock().space.segments.candidates(&self.geometry, group));
+        }
+        // What is moved out of a segment, and what others take of its free places until the circle
+        // ends, is a segment in all: as many are chosen as are whole.
+        let (chosen, free) = choose(found, whole.saturating_sub(WHOLE_KEPT).max(whole.min(1)));
+        if chosen.is_empty() {
+            let extended = whole == 0 && self.extend_for_whole_segments(groups)?;
+            return Ok(if extended { Begun::Enough } else { Begun::Nothing });
+        }
+        Ok(Begun::Circle(Circle {
+            chosen,
+            made: self.state.lock().space.segments.made(&self.geometry),
+            next: 0,
+            maps: groups * self.geometry.maps_per_group,
+            began: self.written(),
+            moved: 0,
+            // Half of what it gains, so that there are more afterwards.
+            others: free / 2,
+        }))
+    }
+
+    /// Extends the file, unless more would be free than is given back, or the device is full;
+    /// returns whether it did.
+    fn extend_for_whole_segments(&self, groups: u64) -> Result<bool, TierError> {
+        {
+            let mut state = self.state.lock();
+            let more = self.backed_places(&mut state) + self.geometry.places_per_group;
+            if self.is_too_much(&mut state, more) {
+                return Ok(false);
+            }
+        }
+        match self.add_space(groups) {
+            Err(error) if error.kind == TierErrorKind::Full => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    /// Goes on through the map until about a batch of pages was moved.
+    fn walk(&self, circle: &mut Circle) -> Result<(), TierError> {
+        let (mut pages, mut deltas) = (Vec::new(), BTreeSet::new());
+        let end = circle.maps.min(circle.next + MAPS_A_STEP);
+        while circle.next < end && pages.len() + deltas.len() < self.policy.batch_pages {
+            self.look_for(&circle.chosen, circle.next, (&mut pages, &mut deltas))?;
+            circle.next += 1;
+        }
+        let before = self.written();
+        let moved = self.rewrite(&pages, Lifetime::Long);
+        count(&self.counters.images_moved, *moved.as_ref().unwrap_or(&0));
+        let gathered = match deltas.is_empty() {
+            true => Ok(Progress::Idle),
+            false => self.gather_from(&deltas.iter().copied().collect::<Vec<_>>(), deltas.len()),
+        };
+        // Writes of others beside it count for the cleaner, which only makes it slower.
+        circle.moved += self.written() - before;
+        for outcome in [moved.map(drop), gathered.map(drop)] {
+            match outcome {
+                // It stays where it is, and reading it reports it.
+                Err(error) if error.concerns_the_page() => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds pages of a map page with an image in a chosen segment, and delta pages there. Nothing
+    /// of a map page that cannot be read.
+    fn look_for(
+        &self,
+        chosen: &BTreeSet<SegmentAt>,
+        map: u64,
+        (pages, deltas): (&mut Vec<PageId>, &mut BTreeSet<Place>),
+    ) -> Result<(), TierError> {
+        let _pins = match self.pin(&[MetaId::Map(map)]) {
+            Ok(pins) => pins,
+            Err(error) if error.concerns_the_page() || error.kind == TierErrorKind::NotAllocated => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let is_chosen = |place: &Place| chosen.contains(&segment_of(&self.geometry, *place));
+        let mut state = self.state.lock();
+        let first = map * self.geometry.entries_per_map;
+        for page in (first..first + self.geometry.entries_per_map).map(PageId) {
+            let Some(Ok(entry)) = state.entry_in_memory(self, page) else { continue };
+            if entry.place().is_some_and(|place| is_chosen(&place)) {
+                pages.push(page);
+            } else if let Some(at) = entry.slot().filter(|at| is_chosen(&at.place)) {
+                deltas.insert(at.place);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Writing pages whole again, in the version that the store holds: a page with a delta, or one that
+//! has to leave its place.
+
+use super::entry::image_checksum;
+use super::state::Store;
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::{Lifetime, PageRead, PageWrite};
+use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
+
+impl Store {
+    /// Reads pages and writes what was read to other places, under the version that it has; returns
+    /// how many that were offered. A page that is freed or written meanwhile is left as it is. All
+    /// of it is tried.
+    ///
+    /// Errors: the first; what it concerns stays as it is.
+    pub(crate) fn rewrite(&self, pages: &[PageId], lifetime: Lifetime) -> Result<usize, TierError> {
+        if pages.is_empty() {
+            return Ok(0);
+        }
+        let page_size = self.geometry.page_size;
+        let mut bytes = AlignedBuf::zeroed(self.policy.batch_pages.min(pages.len()) * page_size);
+        let mut outcome = Ok(0);
+        for pages in pages.chunks(self.policy.batch_pages) {
+            let reads = pages.iter().zip(bytes.chunks_mut(page_size));
+            let mut reads: Vec<PageRead<'_>> = reads
+                .map(|(page, buf)| PageRead { page: *page, buf, outcome: Err(TierError::unset()) })
+                .collect();
+            self.read_batch(&mut reads);
+            let mut writes = Vec::with_capacity(pages.len());
+            for read in &reads {
+                match &read.outcome {
+                    // What waits in the write buffer and is in this image holds the log until the
+                    // record of the image is durable (`State::waits_from`).
+                    Ok(found) => writes.push(PageWrite::back(read.page, found.version, Lsn::MAX, read.buf)),
+                    // Freed meanwhile.
+                    Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+                    Err(error) => outcome = outcome.and(Err(error.clone())),
+                }
+            }
+            let all: Vec<usize> = (0..writes.len()).collect();
+            self.write_chunk(&mut writes, &all, lifetime, image_checksum);
+            outcome = outcome.map(|rewritten| rewritten + writes.len());
+            for write in writes {
+                match write.outcome {
+                    Ok(_) => {}
+                    Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+            }
+        }
+        outcome
+    }
+}
