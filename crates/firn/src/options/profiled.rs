@@ -17,18 +17,13 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::options::Options;
-use crate::options::limits::{DELTA_SHARE, log_device_least};
-use crate::options::tuning::Deltas;
+use crate::options::limits::log_device_least;
 use firndb_base::sync::Arc;
 use firndb_log::{LogOptions, OutlierOptions};
 use firndb_profile::{Choices, DeviceProfile, ProfileError};
-use firndb_tier::store::DeltaPolicy;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Pages of a run of the store.
-const RUN_PAGES: u64 = 64;
 
 /// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,6 +261,11 @@ impl Options {
         fits.unwrap_or_else(|| setting(WIDTH, width, &SettingOrigin::Creation, "an option, or timed then"))
     }
 
+    /// The profile of the store's device, if there is one, and its origin.
+    pub(super) fn store_profile(&self) -> Option<(&DeviceProfile, &SettingOrigin)> {
+        self.profiles.store.as_ref().map(|source| (&*source.profile, &source.origin))
+    }
+
     /// The profile of the log's devices, if there is one.
     pub(crate) fn log_profile(&self) -> Option<&DeviceProfile> {
         self.profiles.log.as_ref().map(|source| &*source.profile)
@@ -287,27 +287,6 @@ impl Options {
             None if model.mechanics.is_some() => None,
             None => Some((model.channels as usize, "the channels of its model")),
         }
-    }
-
-    /// How the store writes deltas: not at all, or with this much memory.
-    pub(crate) fn delta_policy(&self) -> DeltaPolicy {
-        let on = match self.tuning.deltas {
-            Deltas::Off => false,
-            Deltas::On => true,
-            Deltas::Auto => self.profiles.store.as_ref().is_some_and(|source| {
-                let (model, page) = (&source.profile.model, self.page_size as u64);
-                // An estimate: of ten pages written six are spared, for five more reads.
-                let written_us = model.write_sequential.us(RUN_PAGES * page) / RUN_PAGES as f64;
-                let read_us = model
-                    .mechanics
-                    .as_ref()
-                    .map_or(model.read_random.us(page), |disk| disk.random_read_us(page));
-                written_us >= read_us
-            }),
-        };
-        let share = self.buffer_bytes / DELTA_SHARE;
-        let buffer_bytes = self.tuning.delta_bytes.unwrap_or(share);
-        if on { DeltaPolicy { enabled: true, buffer_bytes, ..DeltaPolicy::OFF } } else { DeltaPolicy::OFF }
     }
 
     fn choices(source: Option<&Source>) -> Option<&Choices> {
@@ -378,13 +357,14 @@ impl Options {
         if let Some((depth, reason)) = self.read_depth() {
             all.push(setting("store reads at once", depth, &origin(store), reason));
         }
+        all.push(self.delta_setting());
         let kept = self.kept().named().into_iter();
         all.extend(kept.map(|(name, value)| setting(name, value, &SettingOrigin::Kept, "")));
         all
     }
 }
 
-fn setting(name: &str, value: impl ToString, origin: &SettingOrigin, reason: &str) -> Setting {
+pub(super) fn setting(name: &str, value: impl ToString, origin: &SettingOrigin, reason: &str) -> Setting {
     Setting {
         name: name.to_owned(),
         value: value.to_string(),

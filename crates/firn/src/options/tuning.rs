@@ -15,8 +15,8 @@ pub enum Deltas {
     /// Small changes are written as deltas: fewer bytes are written, and a page with a delta costs
     /// a second read, beside the first.
     On,
-    /// By the profile of the store's device: on where a page written in a run costs as much as a
-    /// random read, or more. Off without a profile.
+    /// By the profile of the store's device: on where a random read costs no more than writing a
+    /// page, and no cache of the device's hides what writing costs. Off without a profile.
     Auto,
 }
 

@@ -1,7 +1,9 @@
 //! Where settings come from: options, profiles, the device itself, defaults.
 
-use firndb::{ErrorKind, Options, Setting, SettingOrigin};
-use firndb_profile::{Choice, Choices, DeviceProfile, ModelSection, Origin, ServiceTable, VERSION};
+use firndb::{Deltas, ErrorKind, Options, Setting, SettingOrigin};
+use firndb_profile::{
+    Choice, Choices, DeviceProfile, ModelSection, Origin, ServiceTable, VERSION, WriteCache,
+};
 use std::path::Path;
 
 fn profile(width: u32, threshold: f64) -> DeviceProfile {
@@ -129,4 +131,62 @@ fn asked_to_creation_measures_and_keeps_the_profile() {
         SettingOrigin::Measured
     );
     assert!(begun.elapsed().as_secs() < 5, "an existing database is not measured again");
+}
+
+/// The setting `deltas` of a database whose store is on a device that reads a page in `read_us` and
+/// writes two, in one request at a random place, in `write_us`.
+fn deltas_with(deltas: Deltas, times: Option<(f64, f64)>) -> Setting {
+    deltas_on(deltas, times, None)
+}
+
+fn deltas_on(deltas: Deltas, times: Option<(f64, f64)>, write_cache: Option<WriteCache>) -> Setting {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options().tuning(|tuning| tuning.deltas(deltas));
+    if let Some((read_us, write_us)) = times {
+        let mut profile = profile(1, 2.0);
+        profile.model.read_random = ServiceTable::new([(4096, read_us), (8192, 2.0 * read_us)]);
+        profile.model.write_random = ServiceTable::new([(4096, write_us), (8192, write_us)]);
+        profile.model.write_cache = write_cache;
+        let path = dir.path().join("store.toml");
+        profile.save(&path).unwrap();
+        options = options.tuning(|tuning| tuning.store_profile(path));
+    }
+    let db = options.open(dir.path().join("db")).unwrap();
+    let settings = db.statistics().settings;
+    db.close().unwrap();
+    settings.into_iter().find(|setting| setting.name == "deltas").expect("the setting is listed")
+}
+
+#[test]
+fn auto_writes_deltas_where_a_second_read_costs_little_of_a_page_written() {
+    let on = "on, a second read counts as 20 % of a page written";
+    let cheap = deltas_with(Deltas::Auto, Some((100.0, 1000.0)));
+    assert_eq!(cheap.value, on);
+    assert!(matches!(cheap.origin, SettingOrigin::Profile(_)), "{cheap:?}");
+    assert!(
+        cheap.reason.contains("read in 100 us") && cheap.reason.contains("written in 500 us"),
+        "{cheap:?}"
+    );
+    assert_eq!(deltas_with(Deltas::On, Some((100.0, 1000.0))).value, on);
+    let dear = deltas_with(Deltas::Auto, Some((500.0, 1000.0)));
+    assert_eq!(dear.value, "off");
+    assert!(matches!(dear.origin, SettingOrigin::Profile(_)), "{dear:?}");
+    assert!(deltas_with(Deltas::On, Some((500.0, 1000.0))).value.contains("100 %"));
+    let cache = WriteCache {
+        bytes: 1 << 20,
+        survives_power_cut: false,
+        acknowledges_durable: false,
+        accept_us: 20.0,
+        drain_mb_s: 100.0,
+        drain_random_us: 0.0,
+    };
+    let cached = deltas_on(Deltas::Auto, Some((100.0, 1000.0)), Some(cache));
+    assert!(cached.value == "off" && cached.reason.contains("write cache"), "{cached:?}");
+    let unknown = deltas_with(Deltas::Auto, None);
+    assert_eq!(
+        (unknown.value.as_str(), unknown.reason.as_str()),
+        ("off", "no profile of the store's device")
+    );
+    assert!(deltas_with(Deltas::On, None).value.contains("50 %"));
+    assert_eq!(deltas_with(Deltas::Off, Some((100.0, 1000.0))).value, "off");
 }

@@ -94,6 +94,11 @@ impl EmulatedMachine {
         })
     }
 
+    /// The profile of the store's device.
+    pub fn data_profile(&self) -> &DeviceProfile {
+        &self.data.profile
+    }
+
     /// What computing costs, in virtual time.
     pub fn cpu(&self) -> Cpu {
         self.cpu

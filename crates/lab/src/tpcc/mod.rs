@@ -47,6 +47,9 @@ pub struct MachineArgs {
     /// Profile of the flash cache's device [the first log device's]
     #[arg(long, value_name = "PROFILE")]
     pub profile_cache: Option<String>,
+    /// Give the engine the profile of the store's device, which decides some of its settings
+    #[arg(long, requires = "sim")]
+    pub profiled: bool,
     /// Cores of the simulated machine
     #[arg(long, value_name = "N", requires = "sim", conflicts_with = "emulate", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub sim_cores: u32,

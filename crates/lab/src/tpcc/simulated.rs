@@ -61,6 +61,15 @@ fn body(args: &Tpcc, machine: &EmulatedMachine, stop: &AtomicBool) -> Result<(),
     let devices = Devices { superblock: memory("superblock"), logs: logs?, store, cache };
     let options = firndb_tpcc::with_memory(Options::new(), &args.run)?;
     let options = firndb_tpcc::with_cache(options, &args.run, cache_kinds())?;
+    let dir = tempfile::tempdir()?;
+    let options = match args.machine.profiled {
+        true => {
+            let path = dir.path().join("store.toml");
+            machine.data_profile().save(&path).map_err(|error| Failure::new(error.to_string()))?;
+            options.tuning(|tuning| tuning.store_profile(path))
+        }
+        false => options,
+    };
     let db = options.create_on(devices)?;
     let engine: FirnEngine = tables::open(db, firndb_tpcc::isolation(&args.run))?;
     let measured = (|| {
