@@ -97,6 +97,8 @@ registry! {
         TREE_CONDEMN = 0x2a,
         /// The page is freed in the same group. Nothing of it is kept.
         TREE_DROP_PAGE = 0x2b,
+        /// The page is no node: it becomes these bytes, whatever it was.
+        TREE_IMAGE = 0x2c,
     }
     Transactions {
         /// A transaction committed.
@@ -170,7 +172,7 @@ mod tests {
         let numbers: Vec<u8> = Kind::ALL.iter().map(|known| known.kind.0).collect();
         let expected: Vec<u8> = (0x01..=0x02)
             .chain(0x10..=0x14)
-            .chain(0x20..=0x2b)
+            .chain(0x20..=0x2c)
             .chain(0x40..=0x43)
             .chain(0x50..=0x51)
             .collect();

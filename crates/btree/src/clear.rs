@@ -249,7 +249,7 @@ impl Tree {
     }
 
     /// Adds pages to free, latching those in frames, so that no frame outlives its page.
-    fn free_pages<'p>(&'p self, group: &mut Group<'p>, pages: &[PageId]) -> Result<(), Stop> {
+    pub(crate) fn free_pages<'p>(&'p self, group: &mut Group<'p>, pages: &[PageId]) -> Result<(), Stop> {
         for &page in pages {
             match self.pool().exclusive_in_memory(page) {
                 InMemory::Latched(guard) => group.free(guard),

@@ -50,6 +50,10 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
+    /// Of a body that is encoded.
+    pub(crate) fn of(page: PageId, kind: Kind, body: Vec<u8>) -> Draft {
+        Draft { page, kind, body }
+    }
     /// `encode` writes the operation after the body's beginning.
     pub(crate) fn new(guard: &ExclusiveGuard<'_>, encode: impl FnOnce(&mut Vec<u8>) -> Kind) -> Draft {
         Draft::with(guard, &[], encode)

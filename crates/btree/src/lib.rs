@@ -10,6 +10,7 @@
 //!   entries; `leaves.rs`: which leaves to bring in before they are needed;
 //! * `group.rs`: atomic changes of several pages, for `split.rs`, `merge.rs`, `clear.rs`,
 //!   `bulk.rs`; `stock.rs`: what they acquire before they latch;
+//! * `naming.rs`: entries that name whole pages of the layers above;
 //! * `sweep.rs`, `unmerged.rs`, `key_ranges.rs`: what background work needs to remove garbage and
 //!   free its pages.
 //!
@@ -44,6 +45,7 @@ mod lookup;
 mod many;
 mod merge;
 mod modify;
+mod naming;
 mod node;
 mod op;
 mod redo;
@@ -62,6 +64,7 @@ pub use error::{TreeError, TreeErrorKind};
 pub use group::group_bytes_max;
 pub use key_ranges::{KeyRangeRef, KeyRanges};
 pub use many::Missing;
+pub use naming::{Judgement, SweptNames, is_given_up};
 pub use redo::{PageChange, Redone, check_page, give_up_page, redo, redo_latched};
 pub use sample::LeafSample;
 pub use scan::{Direction, Position, Visit};

@@ -8,9 +8,9 @@ use crate::op;
 use crate::redo::PageChange;
 use crate::scratch::{self, Scratch};
 use crate::tree::Tree;
-use firndb_base::Lsn;
+use firndb_base::{Lsn, PageId};
 use firndb_buffer::ExclusiveGuard;
-use firndb_log::{Log, LogClass, LogErrorKind, Record};
+use firndb_log::{Kind, Log, LogClass, LogErrorKind, Record};
 
 /// What a try at a change came to.
 enum Outcome<R> {
@@ -32,6 +32,14 @@ pub(crate) enum Logged<'p, T> {
     Done(ExclusiveGuard<'p>, T),
     /// As [`Outcome::NoBuffer`]; the leaf is unlatched.
     NoBuffer(u64),
+}
+
+/// A change of an entry, encoded.
+pub(crate) struct Planned {
+    pub(crate) kind: Kind,
+    /// Bytes that the entry needs, slot included, and those that it may have.
+    pub(crate) need: usize,
+    pub(crate) room: usize,
 }
 
 impl Tree {
@@ -117,29 +125,8 @@ impl Tree {
         attachment.clear();
         let result = decide(value, &mut change, attachment)?;
         op::begin(body, page, leaf.version(), attachment);
-        let (kind, need, room) = match (&change, found) {
-            (Change::Keep, _) => return Ok(Outcome::Done(result, None)),
-            (Change::Put(value), Err(slot)) => {
-                self.check_entry(key, value.len())?;
-                let Some(stored) = key.strip_prefix(node.prefix()) else {
-                    return Err(damaged(OUTSIDE).into());
-                };
-                let need = SLOT_LEN + stored.len() + value.len();
-                (op::insert(body, slot, stored, value), need, node.free())
-            }
-            (Change::Put(value), Ok(slot)) => {
-                self.check_entry(key, value.len())?;
-                let need = SLOT_LEN + node.slot(slot).key_len + value.len();
-                (op::replace(body, slot, value), need, node.free() + SLOT_LEN + node.slot(slot).len())
-            }
-            (Change::Patch(patches), Ok(slot)) => {
-                assert!(patches.end() <= node.slot(slot).value_len, "patches lie within the value");
-                (op::patch(body, slot, patches), 0, 0)
-            }
-            (Change::Remove, Ok(slot)) => (op::remove(body, slot), 0, 0),
-            (Change::Patch(_) | Change::Remove, Err(_)) => {
-                panic!("only an entry that is there can be patched or removed")
-            }
+        let Some(Planned { kind, need, room }) = self.plan(page, &node, key, found, &change, body)? else {
+            return Ok(Outcome::Done(result, None));
         };
         if need > room {
             let own = found.ok();
@@ -165,6 +152,44 @@ impl Tree {
             true => Ok(Outcome::Underfull(result, lsn)),
             false => Ok(Outcome::Done(result, Some(lsn))),
         }
+    }
+
+    /// Appends the operation to `body`, which is begun; `None` if nothing is to be changed.
+    #[inline]
+    pub(crate) fn plan(
+        &self,
+        page: PageId,
+        node: &Node<'_>,
+        key: &[u8],
+        found: Result<usize, usize>,
+        change: &Change,
+        body: &mut Vec<u8>,
+    ) -> Result<Option<Planned>, TreeError> {
+        let (kind, need, room) = match (change, found) {
+            (Change::Keep, _) => return Ok(None),
+            (Change::Put(value), Err(slot)) => {
+                self.check_entry(key, value.len())?;
+                let Some(stored) = key.strip_prefix(node.prefix()) else {
+                    return Err(TreeError::damaged(page, OUTSIDE));
+                };
+                let need = SLOT_LEN + stored.len() + value.len();
+                (op::insert(body, slot, stored, value), need, node.free())
+            }
+            (Change::Put(value), Ok(slot)) => {
+                self.check_entry(key, value.len())?;
+                let need = SLOT_LEN + node.slot(slot).key_len + value.len();
+                (op::replace(body, slot, value), need, node.free() + SLOT_LEN + node.slot(slot).len())
+            }
+            (Change::Patch(patches), Ok(slot)) => {
+                assert!(patches.end() <= node.slot(slot).value_len, "patches lie within the value");
+                (op::patch(body, slot, patches), 0, 0)
+            }
+            (Change::Remove, Ok(slot)) => (op::remove(body, slot), 0, 0),
+            (Change::Patch(_) | Change::Remove, Err(_)) => {
+                panic!("only an entry that is there can be patched or removed")
+            }
+        };
+        Ok(Some(Planned { kind, need, room }))
     }
 
     /// Appends a record of one page and performs its change, which was rehearsed on that page.

@@ -20,18 +20,51 @@ const HALF_MAX: usize = u16::MAX as usize;
 /// A change of one page, as decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op<'a> {
-    Insert { slot: usize, stored: &'a [u8], value: &'a [u8] },
-    Replace { slot: usize, value: &'a [u8] },
-    Patch { slot: usize, patches: Patches<'a> },
-    Remove { slot: usize },
-    Sweep { slots: &'a [u8] },
-    Format { shape: Shape<'a>, list: &'a [u8] },
-    Trim { keep: usize, high: Option<&'a [u8]> },
-    Absorb { high: Option<&'a [u8]>, list: &'a [u8] },
-    InsertChild { slot: usize, stored: &'a [u8], child: PageId },
-    RemoveChild { slot: usize },
+    Insert {
+        slot: usize,
+        stored: &'a [u8],
+        value: &'a [u8],
+    },
+    Replace {
+        slot: usize,
+        value: &'a [u8],
+    },
+    Patch {
+        slot: usize,
+        patches: Patches<'a>,
+    },
+    Remove {
+        slot: usize,
+    },
+    Sweep {
+        slots: &'a [u8],
+    },
+    Format {
+        shape: Shape<'a>,
+        list: &'a [u8],
+    },
+    Trim {
+        keep: usize,
+        high: Option<&'a [u8]>,
+    },
+    Absorb {
+        high: Option<&'a [u8]>,
+        list: &'a [u8],
+    },
+    InsertChild {
+        slot: usize,
+        stored: &'a [u8],
+        child: PageId,
+    },
+    RemoveChild {
+        slot: usize,
+    },
     Condemn,
     Drop,
+    /// The page is no node: it gets these bytes, and zeros behind them.
+    Image {
+        bytes: &'a [u8],
+    },
 }
 
 /// Encoded patches, checked when decoded: ascending and disjoint.
@@ -97,6 +130,7 @@ impl<'a> Op<'a> {
                 let high = read_high(&mut body)?;
                 return Ok(Op::Absorb { high, list: body.rest() });
             }
+            Kind::TREE_IMAGE => return Ok(Op::Image { bytes: body.rest() }),
             Kind::TREE_REMOVE => Op::Remove { slot: body.varint_max(HALF_MAX)? },
             Kind::TREE_TRIM => Op::Trim { keep: body.varint_max(HALF_MAX)?, high: read_high(&mut body)? },
             Kind::TREE_INSERT_CHILD => {
@@ -141,6 +175,14 @@ impl<'a> Op<'a> {
                 page.fill(0);
                 Ok(Changed::Most)
             }
+            Op::Image { bytes } => {
+                let Some((head, tail)) = page.split_at_mut_checked(bytes.len()) else {
+                    return malformed("an image longer than its page");
+                };
+                head.copy_from_slice(bytes);
+                tail.fill(0);
+                Ok(Changed::Most)
+            }
         }
     }
 
@@ -149,6 +191,8 @@ impl<'a> Op<'a> {
     pub(crate) fn rehearse(&self, page: &[u8]) -> Result<(), Malformed> {
         match self {
             Op::Format { .. } | Op::Drop => self.rehearse_on_copy(page),
+            Op::Image { bytes } if bytes.len() <= page.len() => Ok(()),
+            Op::Image { .. } => malformed("an image longer than its page"),
             _ => self.rehearse_on(&Node::new(page)?),
         }
     }
@@ -332,6 +376,13 @@ pub(crate) fn insert_child(body: &mut Vec<u8>, slot: usize, stored: &[u8], child
     body.put_blob(stored);
     body.put_varint(child.0);
     Kind::TREE_INSERT_CHILD
+}
+
+/// Zeros at the image's end are left out.
+pub(crate) fn image(body: &mut Vec<u8>, image: &[u8]) -> Kind {
+    let len = image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    body.put(&image[..len]);
+    Kind::TREE_IMAGE
 }
 
 pub(crate) fn remove_child(body: &mut Vec<u8>, slot: usize) -> Kind {

@@ -58,6 +58,7 @@ impl<'a> PageChange<'a> {
     pub fn apply(&self, page: &mut [u8]) -> Result<Changed, Malformed> {
         let is_checked = cfg!(debug_assertions)
             && !self.frees()
+            && !matches!(self.op, Op::Image { .. })
             && (self.op.rewrites() || self.previous.0.is_multiple_of(CHECKED_ONE_IN));
         let was_sound = is_checked && (self.overwrites() || check_page(page).is_ok());
         let changed = self.op.apply(page)?;
@@ -92,7 +93,7 @@ impl<'a> PageChange<'a> {
     /// Whether the record writes the whole page, so that redo may start from any content.
     #[must_use]
     pub fn overwrites(&self) -> bool {
-        matches!(self.op, Op::Format { .. } | Op::Drop)
+        matches!(self.op, Op::Format { .. } | Op::Drop | Op::Image { .. })
     }
 }
 

@@ -258,7 +258,7 @@ impl Analysis {
                         undo::encode_tree_created(&mut entry, tree, Some(page));
                         found.versions.restore(index, &entry, lsn);
                     }
-                    Undo::Row { tree, key, deletes, before } => {
+                    Undo::Row { tree, key, deletes, before, .. } => {
                         found.versions.restore(index, undo, lsn);
                         // One that it makes; or one that comes back if it is undone, by now or
                         // later.

@@ -15,14 +15,15 @@ use crate::header::RowHeader;
 use crate::locks::HeldLocks;
 
 use crate::manager::TxnManager;
+use crate::row_change::PAGE_NAME_LEN;
 use crate::state::{Status, TxnState};
 use crate::transaction::Transaction;
 use crate::undo::{Before, Undo, undo_key};
 use crate::waits::WaitLimit;
-use firndb_base::TreeId;
-use firndb_base::codec::Writer;
+use firndb_base::codec::{Malformed, Writer};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
+use firndb_base::{PageId, TreeId};
 use firndb_btree::{Change, Patches, Tree};
 use firndb_log::{Kind, LogClass, Record};
 use std::collections::BTreeMap;
@@ -264,8 +265,8 @@ impl TxnManager {
 
     fn undo_entry(&self, state: &TxnState, index: u32, entry: &[u8]) -> Result<(), TxnError> {
         match Undo::decode(entry)? {
-            Undo::Row { tree, key, before, .. } => match self.tree(tree) {
-                Some(tree) => self.undo_row(&tree, key, before, state, index),
+            Undo::Row { tree, key, names_page, before, .. } => match self.tree(tree) {
+                Some(tree) => self.undo_row(&tree, (key, names_page), before, state, index),
                 None => self.unknown_tree(state, tree),
             },
             Undo::TreeCreated { tree, root } => {
@@ -313,19 +314,28 @@ impl TxnManager {
     fn undo_row(
         &self,
         tree: &Tree,
-        key: &[u8],
+        (key, names_page): (&[u8], bool),
         before: Before<'_>,
         state: &TxnState,
         index: u32,
     ) -> Result<(), TxnError> {
+        // Returns the page that the row named, to be freed in the group of the row's change: so no
+        // crash frees it without undoing the row, which would free it twice.
         let decide = |current: Option<&[u8]>,
                       change: &mut Change,
                       attachment: &mut Vec<u8>|
-         -> Result<(), TxnError> {
-            let Some((header, payload)) = current.map(RowHeader::split).transpose()? else { return Ok(()) };
+         -> Result<((), Option<PageId>), TxnError> {
+            let Some((header, payload)) = current.map(RowHeader::split).transpose()? else {
+                return Ok(((), None));
+            };
             if header.writer != state.id || header.undo != index {
-                return Ok(()); // undone before
+                return Ok(((), None)); // undone before
             }
+            let named = match (names_page, <[u8; PAGE_NAME_LEN]>::try_from(payload)) {
+                (false, _) => None,
+                (true, Ok(name)) => Some(PageId(u64::from_le_bytes(name))),
+                (true, Err(_)) => return Err(Malformed { what: "a row that names no page" }.into()),
+            };
             compensation(attachment, state.id, index);
             *change = match before {
                 Before::Absent => Change::Remove,
@@ -339,9 +349,15 @@ impl TxnManager {
                     Change::Patch(back)
                 }
             };
-            Ok(())
+            Ok(((), named))
         };
-        match tree.modify(key, LogClass::Rollback, decide) {
+        let outcome = match names_page {
+            true => tree.modify_freeing(key, LogClass::Rollback, decide),
+            false => {
+                tree.modify(key, LogClass::Rollback, |c, ch, a| decide(c, ch, a).map(|_| ())).map(|_| ())
+            }
+        };
+        match outcome {
             // It was dropped, and all transactions that might see its rows have ended.
             Err(error) if error.kind == TxnErrorKind::Dropped => return Ok(()),
             outcome => outcome?,

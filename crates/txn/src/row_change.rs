@@ -20,6 +20,9 @@ impl<'a> From<&'a [u8]> for RowValue<'a> {
     }
 }
 
+/// Bytes of a row that names a page: the page's number, little-endian.
+pub(crate) const PAGE_NAME_LEN: usize = 8;
+
 /// A change of one row, decided.
 pub(crate) struct RowChange<'a> {
     pub tree: TreeId,
@@ -30,6 +33,8 @@ pub(crate) struct RowChange<'a> {
     pub value: Option<RowValue<'a>>,
     pub writer: TxnId,
     pub index: u32,
+    /// The payload names a page that is taken into use with this change.
+    pub names_page: bool,
 }
 
 /// Writes the page change and appends the undo entry to `attachment`.
@@ -38,7 +43,8 @@ pub(crate) fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut
     let flag = row.value.is_some_and(|value| value.flag);
     let header = RowHeader { writer: row.writer, undo: row.index, ghost: row.value.is_none(), flag };
     let payload = row.value.map_or(&[][..], |value| value.payload);
-    let target = undo::Target { tree: row.tree, key: row.key, deletes: row.value.is_none() };
+    let (deletes, names_page) = (row.value.is_none(), row.names_page);
+    let target = undo::Target { tree: row.tree, key: row.key, deletes, names_page };
     match row.row {
         None => undo::encode_absent(attachment, target),
         Some((before, old)) if old.len() == payload.len() => {

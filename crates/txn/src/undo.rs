@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! kind u8 (low nibble: 1 absent, 2 full, 3 patch, 4 tree created; bit 4: the version before is a ghost;
-//!         bit 5: it is flagged; bit 6: the change made a ghost)
+//!         bit 5: it is flagged; bit 6: the change made a ghost; bit 7: the changed row names a
+//!         page, taken into use with it, which is freed when it is undone)
 //! tree varint
 //! kind 4:      root page varint (zero in the log record: there it is the record's own page)
 //! otherwise:   key blob
@@ -28,6 +29,7 @@ const TREE_CREATED: u8 = 4;
 const GHOST: u8 = 0x10;
 const FLAG: u8 = 0x20;
 const DELETES: u8 = 0x40;
+const NAMES_PAGE: u8 = 0x80;
 
 /// The row that a change is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +38,15 @@ pub(crate) struct Target<'a> {
     pub key: &'a [u8],
     /// The change deletes the row: it leaves a ghost.
     pub deletes: bool,
+    /// The row names a page that was taken into use with it.
+    pub names_page: bool,
 }
 
 /// How to undo one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undo<'a> {
     /// A row was written, or deleted.
-    Row { tree: TreeId, key: &'a [u8], deletes: bool, before: Before<'a> },
+    Row { tree: TreeId, key: &'a [u8], deletes: bool, names_page: bool, before: Before<'a> },
     /// A tree was created.
     TreeCreated { tree: TreeId, root: PageId },
 }
@@ -128,7 +132,11 @@ impl<'a> Undo<'a> {
             }
             _ => return Err(Malformed { what: "an unknown kind of undo entry" }),
         };
-        Ok(Undo::Row { tree, key, deletes: kind & DELETES != 0, before })
+        let (deletes, names_page) = (kind & DELETES != 0, kind & NAMES_PAGE != 0);
+        if deletes && names_page {
+            return Err(Malformed { what: "an undo entry of a deleted row that names a page" });
+        }
+        Ok(Undo::Row { tree, key, deletes, names_page, before })
     }
 }
 
@@ -136,7 +144,8 @@ fn put_row(out: &mut Vec<u8>, kind: u8, row: Target<'_>, before: Option<RowHeade
     let ghost = if before.is_some_and(|header| header.ghost) { GHOST } else { 0 };
     let flag = if before.is_some_and(|header| header.flag) { FLAG } else { 0 };
     let deletes = if row.deletes { DELETES } else { 0 };
-    out.put_u8(kind | ghost | flag | deletes);
+    let names_page = if row.names_page { NAMES_PAGE } else { 0 };
+    out.put_u8(kind | ghost | flag | deletes | names_page);
     out.put_varint(u64::from(row.tree.0));
     out.put_blob(row.key);
     if let Some(header) = before {
@@ -198,7 +207,7 @@ mod tests {
     const HEADER: RowHeader = RowHeader { writer: TxnId(300), undo: 2, ghost: true, flag: false };
 
     fn row(tree: u32, key: &[u8]) -> Target<'_> {
-        Target { tree: TreeId(tree), key, deletes: false }
+        Target { tree: TreeId(tree), key, deletes: false, names_page: false }
     }
 
     fn encode_patch(out: &mut Vec<u8>, key: &[u8], payload: &[u8], ranges: &[std::ops::Range<usize>]) {
@@ -208,7 +217,8 @@ mod tests {
 
     #[test]
     fn entries_round_trip() {
-        let decoded = |key, deletes, before| Ok(Undo::Row { tree: TreeId(7), key, deletes, before });
+        let decoded =
+            |key, deletes, before| Ok(Undo::Row { tree: TreeId(7), key, deletes, names_page: false, before });
         let mut bytes = Vec::new();
         encode_absent(&mut bytes, row(7, b"key"));
         assert_eq!(Undo::decode(&bytes), decoded(b"key", false, Before::Absent));
@@ -221,6 +231,16 @@ mod tests {
         encode_full(&mut bytes, deleted, flagged, b"old");
         assert_eq!(bytes[0], 0x62);
         assert_eq!(Undo::decode(&bytes), decoded(b"k", true, Before::Full(flagged, b"old")));
+        bytes.clear();
+        encode_absent(&mut bytes, Target { names_page: true, ..row(7, b"k") });
+        assert_eq!(bytes[0], 0x81);
+        let (tree, key, before) = (TreeId(7), &b"k"[..], Before::Absent);
+        assert_eq!(
+            Undo::decode(&bytes),
+            Ok(Undo::Row { tree, key, deletes: false, names_page: true, before })
+        );
+        bytes[0] |= 0x40;
+        assert!(Undo::decode(&bytes).is_err(), "a deleted row names no page");
         bytes.clear();
         encode_tree_created(&mut bytes, TreeId(9), Some(PageId(1000)));
         assert_eq!(Undo::decode(&bytes), Ok(Undo::TreeCreated { tree: TreeId(9), root: PageId(1000) }));

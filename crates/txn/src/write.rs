@@ -8,14 +8,15 @@ use crate::limits::{max_key_len, max_row_len};
 use crate::locks::Mode;
 use crate::manager::TxnManager;
 use crate::options::Isolation;
-use crate::row_change::{RowChange, RowValue, describe};
+use crate::row_change::{PAGE_NAME_LEN, RowChange, RowValue, describe};
+use crate::snapshot::Snapshot;
 use crate::state::TxnState;
 use crate::transaction::{Savepoint, Transaction};
 use crate::undo;
 use crate::undo::Undo;
 use firndb_base::sync::atomic::Ordering;
-use firndb_base::{TreeId, TxnId};
-use firndb_btree::Tree;
+use firndb_base::{PageId, TreeId, TxnId};
+use firndb_btree::{Change, Tree};
 use firndb_log::LogClass;
 
 /// What a write wants.
@@ -27,6 +28,8 @@ enum Intent<'a> {
     Insert(RowValue<'a>),
     /// Replace, if there is a row.
     Update(RowValue<'a>),
+    /// Insert or replace: a row that names a page with this content, taken into use for it.
+    PutPage(&'a [u8]),
     /// Delete, if there is a row.
     Delete,
 }
@@ -35,15 +38,16 @@ impl<'a> Intent<'a> {
     /// Whether there is anything to do.
     fn applies(self, existed: bool) -> bool {
         match self {
-            Intent::Put(_) => true,
+            Intent::Put(_) | Intent::PutPage(_) => true,
             Intent::Insert(_) => !existed,
             Intent::Update(_) | Intent::Delete => existed,
         }
     }
-    /// The row afterwards.
-    fn value(self) -> Option<RowValue<'a>> {
+    /// The row afterwards; `name` is that of the page taken into use for it, if there is one.
+    fn value(self, name: &'a [u8]) -> Option<RowValue<'a>> {
         match self {
             Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) => Some(value),
+            Intent::PutPage(_) => Some(name.into()),
             Intent::Delete => None,
         }
     }
@@ -113,6 +117,70 @@ impl TxnManager {
     }
 }
 
+/// A write being decided, under the leaf's latch.
+struct Attempt<'a> {
+    manager: &'a TxnManager,
+    state: &'a TxnState,
+    snapshot: Option<&'a Snapshot>,
+    serializable: bool,
+    tree: TreeId,
+    key: &'a [u8],
+    intent: Intent<'a>,
+    /// Gets the payload before.
+    old: Option<&'a mut Vec<u8>>,
+    /// The undo entry has been made.
+    pushed: bool,
+    /// There is a ghost.
+    over_ghost: bool,
+}
+
+impl Attempt<'_> {
+    /// Decides what becomes of the row; `page` is the one taken into use for it, if any.
+    fn decide(
+        &mut self,
+        page: Option<PageId>,
+        current: Option<&[u8]>,
+        change: &mut Change,
+        attachment: &mut Vec<u8>,
+    ) -> Result<Outcome, TxnError> {
+        let Attempt { manager, state, tree, key, intent, .. } = *self;
+        // Called again after a split: the entry of the last try is removed first.
+        if std::mem::take(&mut self.pushed) {
+            manager.withdraw_entry(state, true);
+        }
+        let row = current.map(RowHeader::split).transpose()?;
+        let sees = |writer| writer == state.id || self.snapshot.is_some_and(|snapshot| snapshot.sees(writer));
+        let unseen = row.map(|(header, _)| header.writer).filter(|writer| !sees(*writer));
+        if let Some(obstacle) = manager.obstacle(state.id, tree, key, unseen, self.serializable) {
+            return Ok(obstacle);
+        }
+        let before = row.and_then(|(header, _)| (!header.ghost).then_some(header.flag));
+        let existed = before.is_some();
+        self.over_ghost = row.is_some() && !existed;
+        if let (Some(old), Some((_, payload)), true) = (self.old.as_deref_mut(), row, existed) {
+            old.clear();
+            old.extend_from_slice(payload);
+        }
+        if !intent.applies(existed) {
+            return Ok(Outcome::Nothing { before });
+        }
+        let name = page.map_or([0; PAGE_NAME_LEN], |page| page.0.to_le_bytes());
+        let value = intent.value(&name);
+        let mut versions = state.versions.lock();
+        let index = versions.next_index();
+        check_undo_index(index)?;
+        let start = begin_change(attachment, state.id, index);
+        let (writer, names_page) = (state.id, page.is_some());
+        describe(RowChange { tree, key, row, value, writer, index, names_page }, change, attachment);
+        // Before the record is appended: a checkpoint that starts now sees what it must keep.
+        versions.push(&attachment[start..], manager.log.end());
+        // Likewise: the log takes the record only if there is space to undo it.
+        versions.promise(manager.log.undo_promise());
+        self.pushed = true;
+        Ok(Outcome::Done { before })
+    }
+}
+
 impl Transaction {
     /// Inserts or replaces a row.
     ///
@@ -168,6 +236,19 @@ impl Transaction {
         old: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
         self.write(tree, key, Intent::Delete, Some(old))
+    }
+
+    /// As [`Transaction::replace_flagged`], of a row that names a page: a page is taken into use
+    /// with `image` as its content, and zeros behind it, and the row becomes its number in eight
+    /// bytes. If the change is undone, the page is freed with it.
+    pub fn put_page(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        image: &[u8],
+        old: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
+        self.write(tree, key, Intent::PutPage(image), Some(old))
     }
 
     /// Identifies the next write of this transaction: its id, and the index of the undo entry that
@@ -251,6 +332,9 @@ impl Transaction {
         if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
             self.check_size(tree, key, value.payload)?;
         }
+        if let Intent::PutPage(_) = intent {
+            self.check_size(tree, key, &[0; PAGE_NAME_LEN])?;
+        }
         self.writes += 1;
         self.ensure_state()?;
         self.spill_if_over_budget()?;
@@ -303,62 +387,47 @@ impl Transaction {
         tree: &Tree,
         key: &[u8],
         intent: Intent<'_>,
-        mut old: Option<&mut Vec<u8>>,
+        old: Option<&mut Vec<u8>>,
     ) -> Result<Outcome, TxnError> {
         let Transaction { manager, state, snapshot, options, .. } = self;
         let manager = &**manager;
         let state = &**state.as_ref().expect("ensured by the caller");
         let serializable = options.isolation == Isolation::Serializable;
         let low_water = manager.low_water();
-        let mut pushed = false;
-        let mut over_ghost = false;
-        let outcome = tree.modify_with(
+        let snapshot = snapshot.as_ref();
+        let (pushed, over_ghost, id) = (false, false, tree.id());
+        let mut attempt = Attempt {
+            manager,
+            state,
+            snapshot,
+            serializable,
+            tree: id,
             key,
-            LogClass::Normal,
-            |current, change, attachment| -> Result<Outcome, TxnError> {
-                // Called again after a split: the entry of the last try is removed first.
-                if std::mem::take(&mut pushed) {
-                    manager.withdraw_entry(state, true);
-                }
-                let row = current.map(RowHeader::split).transpose()?;
-                let sees = |writer| {
-                    writer == state.id || snapshot.as_ref().is_some_and(|snapshot| snapshot.sees(writer))
+            intent,
+            old,
+            pushed,
+            over_ghost,
+        };
+        let garbage = |other: &[u8], value: &[u8]| manager.is_old_ghost(id, other, value, low_water);
+        let outcome = match intent {
+            Intent::PutPage(image) => {
+                let decide = |page, current: Option<&[u8]>, change: &mut Change, attachment: &mut Vec<u8>| {
+                    attempt.decide(Some(page), current, change, attachment)
                 };
-                let unseen = row.map(|(header, _)| header.writer).filter(|writer| !sees(*writer));
-                if let Some(obstacle) = manager.obstacle(state.id, tree.id(), key, unseen, serializable) {
-                    return Ok(obstacle);
-                }
-                let before = row.and_then(|(header, _)| (!header.ghost).then_some(header.flag));
-                let existed = before.is_some();
-                over_ghost = row.is_some() && !existed;
-                if let (Some(old), Some((_, payload)), true) = (old.as_deref_mut(), row, existed) {
-                    old.clear();
-                    old.extend_from_slice(payload);
-                }
-                if !intent.applies(existed) {
-                    return Ok(Outcome::Nothing { before });
-                }
-                let value = intent.value();
-                let mut versions = state.versions.lock();
-                let index = versions.next_index();
-                check_undo_index(index)?;
-                let start = begin_change(attachment, state.id, index);
-                let row = RowChange { tree: tree.id(), key, row, value, writer: state.id, index };
-                describe(row, change, attachment);
-                // Before the record is appended: a checkpoint that starts now sees what it must
-                // keep.
-                versions.push(&attachment[start..], manager.log.end());
-                // Likewise: the log takes the record only if there is space to undo it.
-                versions.promise(manager.log.undo_promise());
-                pushed = true;
-                Ok(Outcome::Done { before })
-            },
-            |other, value| manager.is_old_ghost(tree.id(), other, value, low_water),
-        );
+                tree.modify_naming(key, LogClass::Normal, image, decide, garbage)
+            }
+            _ => {
+                let decide = |current: Option<&[u8]>, change: &mut Change, attachment: &mut Vec<u8>| {
+                    attempt.decide(None, current, change, attachment)
+                };
+                tree.modify_with(key, LogClass::Normal, decide, garbage).map(|(outcome, _)| outcome)
+            }
+        };
+        let Attempt { pushed, over_ghost, .. } = attempt;
         match outcome {
-            Ok((outcome, _)) => {
+            Ok(outcome) => {
                 let leaves_ghost = over_ghost || matches!(intent, Intent::Delete);
-                manager.settle_entry(state, pushed, leaves_ghost.then_some((tree.id(), key)));
+                manager.settle_entry(state, pushed, leaves_ghost.then_some((id, key)));
                 Ok(outcome)
             }
             Err(error) => {

@@ -62,7 +62,7 @@ fn the_checkpoint_state_round_trips_in_parts_of_any_length() {
 fn analysis_holds_no_entry_that_was_spilled() {
     let mut analysis = Analysis::new(CheckpointState::fresh(TreeId(10)));
     let (mut bytes, mut entry) = (Vec::new(), Vec::new());
-    let target = undo::Target { tree: TreeId(3), key: b"key", deletes: true };
+    let target = undo::Target { tree: TreeId(3), key: b"key", deletes: true, names_page: false };
     let before = crate::header::RowHeader { writer: TxnId(1), undo: 0, ghost: false, flag: false };
     undo::encode_full(&mut entry, target, before, &[7; 500]);
     for index in 0..1000 {
@@ -118,7 +118,10 @@ fn analysis_keeps_what_has_not_ended() {
     let mut change = |txn: u64, index: u32| {
         let mut bytes = Vec::new();
         crate::attachment::begin_change(&mut bytes, TxnId(txn), index);
-        undo::encode_absent(&mut bytes, undo::Target { tree: TreeId(3), key: b"key", deletes: false });
+        undo::encode_absent(
+            &mut bytes,
+            undo::Target { tree: TreeId(3), key: b"key", deletes: false, names_page: false },
+        );
         analysis.page_change(Lsn(5000), PageId(1), &bytes).expect("well-formed");
     };
     change(1, 0);

@@ -1,0 +1,269 @@
+//! Entries that name pages of their own: content that the layers above keep in whole pages.
+//!
+//! Such a page has no node's format, and the tree does not know which entries name pages: callers
+//! say so. An entry and the page that it names change in one atomic group, so no crash leaves a
+//! page that no entry names, nor an entry that names a free one:
+//!
+//! | call | group |
+//! |---|---|
+//! | [`Tree::modify_naming`] | page allocated · its content (`TREE_IMAGE`) · the leaf's change |
+//! | [`Tree::modify_freeing`] | page freed · the leaf's change |
+//! | [`Tree::sweep_naming`] | pages freed · entries of one leaf removed |
+//!
+//! Latches: the new page is latched while nothing points to it; a page to be freed is latched below
+//! the leaf that names it, as a child. Nothing waits for a device under them (`stock.rs`).
+
+use crate::change::Change;
+use crate::descent::Target;
+use crate::error::TreeError;
+use crate::group::{Draft, Group};
+use crate::hint;
+use crate::modify::Logged;
+use crate::node::{GIVEN_UP, Node};
+use crate::op;
+use crate::scratch;
+use crate::stock::{Lack, Stock, Stop};
+use crate::tree::Tree;
+use firndb_base::PageId;
+use firndb_base::codec::Malformed;
+use firndb_log::LogClass;
+
+/// Pages freed by one group of [`Tree::sweep_naming`], at most.
+const FREED_MAX: usize = 32;
+
+/// What a try at a change came to.
+enum Outcome<R> {
+    Done(R),
+    /// As `Done`; an entry was removed, and the leaf may be small.
+    Removed(R),
+    /// The leaf lacks space for an entry of this many bytes, slot included.
+    NoSpace(usize),
+    /// Garbage was removed from the leaf: try again.
+    Again,
+    NoBuffer(u64),
+}
+
+/// What [`Tree::sweep_naming`] is to do with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    Keep,
+    /// Remove it, and free the page that it names.
+    Remove(Option<PageId>),
+}
+
+/// What [`Tree::sweep_naming`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweptNames {
+    pub removed: usize,
+    /// Entries of this leaf are left to be judged: call again with the same key.
+    pub more: bool,
+    /// The leaf held the keys up to this one, which was not its own; `None`: to the end of the
+    /// tree.
+    pub high: Option<Vec<u8>>,
+}
+
+impl Tree {
+    /// As [`Tree::modify_with`]; besides, a page is taken into use, with `image` and zeros behind
+    /// it as its content. `decide` is given its number, which the entry that it asks for must
+    /// name. If it asks for no change, no page is taken into use.
+    pub fn modify_naming<R, E: From<TreeError>>(
+        &self,
+        key: &[u8],
+        class: LogClass,
+        image: &[u8],
+        mut decide: impl FnMut(PageId, Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
+        garbage: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<R, E> {
+        assert!(image.len() <= self.pool().page_size(), "an image fits its page");
+        self.modify_with_pages(
+            key,
+            class,
+            Some(image),
+            |page, current, change, attachment| {
+                let page = page.expect("reserved for this image");
+                decide(page, current, change, attachment).map(|result| (result, None))
+            },
+            garbage,
+        )
+    }
+
+    /// As [`Tree::modify`]; besides, the page that `decide` returns is freed.
+    pub fn modify_freeing<R, E: From<TreeError>>(
+        &self,
+        key: &[u8],
+        class: LogClass,
+        mut decide: impl FnMut(Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<(R, Option<PageId>), E>,
+    ) -> Result<R, E> {
+        let decide = |_: Option<PageId>,
+                      current: Option<&[u8]>,
+                      change: &mut Change,
+                      attachment: &mut Vec<u8>| { decide(current, change, attachment) };
+        self.modify_with_pages(key, class, None, decide, |_, _| false)
+    }
+
+    fn modify_with_pages<R, E: From<TreeError>>(
+        &self,
+        key: &[u8],
+        class: LogClass,
+        image: Option<&[u8]>,
+        mut decide: impl FnMut(
+            Option<PageId>,
+            Option<&[u8]>,
+            &mut Change,
+            &mut Vec<u8>,
+        ) -> Result<(R, Option<PageId>), E>,
+        mut garbage: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<R, E> {
+        self.check_key(key)?;
+        loop {
+            let mut stock = Stock::new(self.pool(), class);
+            if image.is_some() {
+                stock = stock.expecting(Lack::NewPages(1));
+            }
+            let outcome = stock
+                .run(|stock| self.try_modify_with_pages(stock, key, image, &mut decide, &mut garbage))?;
+            match outcome? {
+                Outcome::Done(result) => return Ok(result),
+                Outcome::Removed(result) => {
+                    let small = {
+                        let (leaf, parts) = self.leaf_shared(Target::Key(key))?;
+                        self.is_small_node(&Node::at(&leaf, parts), leaf.page())
+                    };
+                    if small {
+                        self.merge_opportunely(key, class);
+                    }
+                    return Ok(result);
+                }
+                Outcome::Again => {}
+                Outcome::NoBuffer(bytes) => {
+                    self.pool().log().wait_for_buffer(bytes).map_err(TreeError::from)?;
+                }
+                Outcome::NoSpace(need) => self.split(key, 0, need, class)?,
+            }
+        }
+    }
+
+    /// One attempt; the inner error is `decide`'s.
+    fn try_modify_with_pages<'p, R, E: From<TreeError>>(
+        &'p self,
+        stock: &mut Stock<'p>,
+        key: &[u8],
+        image: Option<&[u8]>,
+        decide: &mut impl FnMut(
+            Option<PageId>,
+            Option<&[u8]>,
+            &mut Change,
+            &mut Vec<u8>,
+        ) -> Result<(R, Option<PageId>), E>,
+        garbage: &mut impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Result<Outcome<R>, E>, Stop> {
+        let fresh = image.map(|image| stock.take().map(|page| (page, image))).transpose()?;
+        let (leaf, parts) = self.leaf_for_change(key)?;
+        let page = leaf.page();
+        hint::remember(self, leaf.optimistic());
+        let damaged = |error| TreeError::damaged(page, error);
+        let node = Node::at(&leaf, parts);
+        let found = node.search(key).map_err(damaged)?;
+        let value = found.ok().map(|slot| node.value(slot)).transpose().map_err(damaged)?;
+        let (mut change, mut attachment, mut body) = (Change::Keep, Vec::new(), Vec::new());
+        let named = fresh.as_ref().map(|(page, _)| page.page());
+        let (result, freed) = match decide(named, value, &mut change, &mut attachment) {
+            Ok(decided) => decided,
+            Err(error) => return Ok(Err(error)),
+        };
+        op::begin(&mut body, page, leaf.version(), &attachment);
+        let Some(planned) = self.plan(page, &node, key, found, &change, &mut body)? else {
+            assert!(freed.is_none(), "a page is freed with the entry that named it");
+            return Ok(Ok(Outcome::Done(result)));
+        };
+        if planned.need > planned.room {
+            let own = found.ok();
+            let mut full_key = Vec::new();
+            let swept =
+                self.sweep_slots(leaf, stock.class(), &mut full_key, &mut body, |at, key, value| {
+                    Some(at) != own && garbage(key, value)
+                })?;
+            return Ok(Ok(match swept {
+                Logged::Done(_, 0) => Outcome::NoSpace(planned.need),
+                Logged::Done(..) => Outcome::Again,
+                Logged::NoBuffer(bytes) => Outcome::NoBuffer(bytes),
+            }));
+        }
+        let removes = matches!(change, Change::Remove);
+        change.recycle();
+        let mut group = Group::new(stock);
+        if let Some((fresh, image)) = fresh {
+            let draft = fresh.draft(&[], |body| op::image(body, image));
+            group.fill(fresh, draft);
+        }
+        if let Some(freed) = freed {
+            self.free_pages(&mut group, &[freed])?;
+        }
+        group.change(leaf, Draft::of(page, planned.kind, body));
+        group.commit(stock)?;
+        Ok(Ok(if removes { Outcome::Removed(result) } else { Outcome::Done(result) }))
+    }
+
+    /// Removes the entries of one leaf, that of `key`, which `judge` condemns, and frees the pages
+    /// that they name, up to a limit. No reader may need either any more: nothing here is undone.
+    /// `judge` must not block.
+    ///
+    /// Errors: `Damaged` if two entries name one page, or one names a page that is not allocated:
+    /// then nothing is changed.
+    pub fn sweep_naming(
+        &self,
+        key: &[u8],
+        class: LogClass,
+        mut judge: impl FnMut(&[u8], &[u8]) -> Judgement,
+    ) -> Result<SweptNames, TreeError> {
+        Stock::new(self.pool(), class).run(|stock| self.try_sweep_naming(stock, key, &mut judge))
+    }
+
+    fn try_sweep_naming<'p>(
+        &'p self,
+        stock: &mut Stock<'p>,
+        key: &[u8],
+        judge: &mut impl FnMut(&[u8], &[u8]) -> Judgement,
+    ) -> Result<SweptNames, Stop> {
+        let (leaf, parts) = self.leaf_exclusive(Target::Key(key))?;
+        let page = leaf.page();
+        let damaged = |error| TreeError::damaged(page, error);
+        let node = Node::at(&leaf, parts);
+        let high = node.high().map(<[u8]>::to_vec);
+        let (mut slots, mut pages, mut more) = (Vec::new(), Vec::new(), false);
+        let looked = scratch::with(|scratch| -> Result<(), Malformed> {
+            for at in 0..node.count() {
+                node.full_key(at, &mut scratch.key)?;
+                let Judgement::Remove(named) = judge(&scratch.key, node.value(at)?) else { continue };
+                if slots.len() == FREED_MAX {
+                    more = true;
+                    break;
+                }
+                slots.push(at);
+                pages.extend(named);
+            }
+            Ok(())
+        });
+        looked.map_err(damaged)?;
+        let removed = slots.len();
+        if removed == 0 {
+            return Ok(SweptNames { removed, more, high });
+        }
+        if (1..pages.len()).any(|at| pages[..at].contains(&pages[at])) {
+            return Err(damaged(Malformed { what: "two entries that name one page" }).into());
+        }
+        let draft = Draft::new(&leaf, |body| op::sweep(body, &slots));
+        let mut group = Group::new(stock);
+        self.free_pages(&mut group, &pages)?;
+        group.change(leaf, draft);
+        group.commit(stock)?;
+        Ok(SweptNames { removed, more, high })
+    }
+}
+
+/// Whether the content of a page is that of one whose changes were given up after damage
+/// ([`crate::give_up_page`]): for pages that are no nodes.
+#[must_use]
+pub fn is_given_up(page: &[u8]) -> bool {
+    page.strip_prefix(GIVEN_UP).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
+}
