@@ -8,6 +8,7 @@ use firndb_base::{Lsn, PageId, TreeId};
 use firndb_btree::{PageChange, Tree};
 use firndb_device::Device;
 use firndb_log::LogScan;
+use firndb_table::TableErrorKind;
 use firndb_tier::PageTier;
 use firndb_tier::store::{CheckProgress, Store};
 use firndb_txn::SetAside;
@@ -45,6 +46,10 @@ pub struct CheckReport {
     pub tables: u64,
     /// Rows in the tables.
     pub rows: u64,
+    /// Page files.
+    pub page_files: u64,
+    /// Pages that page files hold, superseded ones that are not freed yet among them.
+    pub file_pages: u64,
     /// Log records read and decoded.
     pub log_records: u64,
     /// Pages that are allocated and belong to nothing: space is lost, no data. Pages of a dropped
@@ -99,7 +104,7 @@ struct Pages<'a> {
     allocated: PageSet,
     /// Whether `allocated` is complete.
     all_known: bool,
-    /// Seen in a tree.
+    /// Seen in a tree, or in a page file.
     owned: PageSet,
     /// Found in the tree that is being walked, and not allocated.
     unallocated: Vec<PageId>,
@@ -223,6 +228,12 @@ impl Database {
                 break;
             }
         }
+        self.check_page_files(&mut pages, report);
+        if pages.owned.len() < pages.allocated.len() {
+            // A page that was superseded, or its replacement undone, while both trees concerned
+            // were walked, is found the second time.
+            self.check_page_files(&mut pages, &mut CheckReport::default());
+        }
         // A page that no tree has had no tree when the walk began, if nothing has changed it since.
         let Pages { allocated, owned, .. } = pages;
         let listed = engine.store.pages(&mut |page, version| {
@@ -232,6 +243,28 @@ impl Database {
         match listed {
             Err(error) if !error.concerns_the_page() => Err(error.into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Notes the pages that page files hold.
+    fn check_page_files(&self, pages: &mut Pages<'_>, report: &mut CheckReport) {
+        let engine = self.engine();
+        report.page_files = engine.catalog.page_file_names().len() as u64;
+        for owner in engine.catalog.page_owners() {
+            let shown = owner.pages(&mut |page| {
+                report.file_pages += 1;
+                pages.saw(page);
+            });
+            // What is damaged as a tree was reported above.
+            if let Err(error) = shown
+                && error.kind == TableErrorKind::Damaged
+                && self.still_is(&owner.what, owner.tree.id())
+            {
+                report.add(format!("{}: {error}", owner.what));
+            }
+            for page in pages.unallocated.drain(..) {
+                report.add(format!("page {page} of {} is not allocated", owner.what));
+            }
         }
     }
 

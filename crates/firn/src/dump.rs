@@ -65,12 +65,20 @@ impl Database {
         let engine = self.engine();
         let guard = engine.pool.shared(page)?;
         let checked = firndb_btree::check_page(&guard);
-        let state = match &checked {
-            Ok(()) => "a tree node".to_owned(),
-            Err(error) => format!("not a valid tree node: {error}"),
+        // Before the owners are asked, which latch pages.
+        let (version, bytes) = (guard.version(), guard.to_vec());
+        drop(guard);
+        let owner = match &checked {
+            Ok(()) => None,
+            Err(_) => self.page_file_of(page)?,
         };
-        writeln!(out, "page {page}, version LSN {}, {state}", guard.version()).map_err(unwritable)?;
-        for (index, line) in guard.chunks(16).enumerate() {
+        let state = match (&checked, &owner) {
+            (Ok(()), _) => "a tree node".to_owned(),
+            (Err(_), Some(owner)) => format!("a page of {owner}"),
+            (Err(error), None) => format!("not a valid tree node: {error}"),
+        };
+        writeln!(out, "page {page}, version LSN {version}, {state}").map_err(unwritable)?;
+        for (index, line) in bytes.chunks(16).enumerate() {
             let hex: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
             let text: String = line
                 .iter()
@@ -78,7 +86,25 @@ impl Database {
                 .collect();
             writeln!(out, "{:05x}  {}  {text}", index * 16, hex.join(" ")).map_err(unwritable)?;
         }
-        checked.map_err(|error| Error::damaged(format!("page {page} is not a valid tree node: {error}")))
+        match checked {
+            Err(error) if owner.is_none() => {
+                Err(Error::damaged(format!("page {page} is not a valid tree node: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The page file, or what else holds pages that are no nodes, that this page belongs to. Looks
+    /// through all of them.
+    fn page_file_of(&self, page: PageId) -> Result<Option<String>, Error> {
+        for owner in self.engine().catalog.page_owners() {
+            let mut found = false;
+            owner.pages(&mut |other| found |= other == page)?;
+            if found {
+                return Ok(Some(owner.what));
+            }
+        }
+        Ok(None)
     }
 
     fn dump_table(&self, name: &str, out: &mut dyn Write) -> Result<(), Error> {

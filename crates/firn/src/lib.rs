@@ -21,6 +21,7 @@
 //! * [`Transaction`]: reads, writes, scans, savepoints, commit (waiting or not), two-phase commit.
 //! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with
 //!   secondary indexes.
+//! * [`PageFile`]: whole pages by number, under the same transactions.
 //! * [`Options`]: memory, log, placement; the defaults suit one SSD.
 //! * The feature `testing` is for tests, simulation and measurements: options that wrap devices and
 //!   break rules, and devices that fail, crash and record.
@@ -54,6 +55,7 @@ mod error;
 mod guide;
 mod log_devices;
 mod options;
+mod page_file;
 mod page_set;
 mod ranks;
 mod statistics;
@@ -83,6 +85,7 @@ pub use options::callbacks::{LogEvent, LogEventKind, RecoveryPhase, RecoveryProg
 pub use options::log::LogSettings;
 pub use options::profiled::{Setting, SettingOrigin};
 pub use options::tuning::{Deltas, Tuning};
+pub use page_file::PageFile;
 pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use table::{
     Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable, UnorderedIndexCursor,

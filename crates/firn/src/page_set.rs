@@ -18,6 +18,11 @@ impl PageSet {
         self.words[word] |= 1 << (page.0 % 64);
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     pub(crate) fn contains(&self, page: PageId) -> bool {
         let word = usize::try_from(page.0 / 64).ok().and_then(|word| self.words.get(word));
         word.is_some_and(|word| word >> (page.0 % 64) & 1 == 1)
@@ -38,6 +43,7 @@ mod tests {
             assert_eq!(set.contains(PageId(page)), page < 1000 && page % 7 == 0, "{page}");
         }
         assert!(!set.contains(PageId(u64::MAX)));
+        assert_eq!(set.len(), 143);
         assert_eq!(set.words.len(), 16, "a bit a page");
     }
 }

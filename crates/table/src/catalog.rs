@@ -19,8 +19,10 @@ use crate::definition::Definition;
 use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::IndexState;
+use crate::page_file::PageFile;
 use crate::ranks;
 use crate::state::{Shared, State};
+use crate::superseded::Superseded;
 use crate::table::Table;
 use firndb_base::TreeId;
 use firndb_base::sync::atomic::AtomicUsize;
@@ -38,6 +40,10 @@ pub struct Catalog {
     pub(crate) system: Tree,
     /// Tables by their present names.
     pub(crate) tables: RwLock<BTreeMap<String, Table>>,
+    /// Page files by their names, which are apart from those of tables.
+    pub(crate) page_files: RwLock<BTreeMap<String, PageFile>>,
+    /// Pages of theirs that wait to be freed.
+    pub(crate) superseded: Arc<Superseded>,
     /// Held while rows of the system tree are being written.
     pub(crate) writing: Mutex<()>,
     /// Dropped trees that are not freed yet.
@@ -54,10 +60,10 @@ impl Catalog {
     /// Reads the catalog in `system`, the tree [`SYSTEM_TREE`], and makes every tree of a table
     /// known to the manager. Writes nothing. An empty tree is an empty catalog.
     ///
-    /// Dropped trees are not registered: the transactions that could see their rows ended with the
-    /// crash or shutdown, so the rollback of interrupted transactions skips them. A transaction
-    /// that damage keeps from being rolled back is thus finished once the damaged table is dropped,
-    /// and keeps no dropped tree from being freed.
+    /// Dropped trees are not registered, but for those of page files: the transactions that could
+    /// see their rows ended with the crash or shutdown, so the rollback of interrupted transactions
+    /// skips them. A transaction that damage keeps from being rolled back is thus finished once the
+    /// damaged table is dropped, and keeps no dropped tree from being freed.
     ///
     /// Where a part of the tree cannot be read, the tables are missing whose definitions lie there,
     /// and the others can be used. Then no table is created or renamed: the name might be one of
@@ -100,11 +106,33 @@ impl Catalog {
                 return Err(TableError::damaged(format!("the catalog has two tables called {name:?}")));
             }
         }
-        let drops = stored.dropped.into_iter().map(|(tree, root)| PendingDrop::found(tree, root)).collect();
+        let superseded = Arc::new(Superseded::default());
+        if let Some(row) = stored.superseded {
+            let tree = Tree::open(pool.clone(), row.tree, row.root);
+            manager.register_tree(tree.clone());
+            superseded.begin(tree);
+        }
+        let mut page_files = BTreeMap::new();
+        for definition in stored.page_files {
+            let file = PageFile::open(&definition, &manager, &superseded);
+            manager.register_tree((*file.tree()?).clone());
+            if page_files.insert(definition.name.clone(), file).is_some() {
+                let message = format!("the catalog has two page files called {:?}", definition.name);
+                return Err(TableError::damaged(message));
+            }
+        }
+        // Rows of a dropped page file are undone all the same: they name the pages that are freed
+        // with it, and which these are depends on what was committed.
+        for row in stored.dropped.iter().filter(|row| row.names_pages) {
+            manager.register_tree(Tree::open(pool.clone(), row.tree, row.root));
+        }
+        let drops = stored.dropped.into_iter().map(PendingDrop::found).collect();
         Ok(Catalog {
             manager,
             system,
             tables: ranks::TABLES.rwlock(tables),
+            page_files: ranks::PAGE_FILES.rwlock(page_files),
+            superseded,
             writing: ranks::WRITING.mutex(()),
             drops: Mutex::new(drops),
             leftovers: Mutex::new(leftovers),
@@ -154,7 +182,10 @@ impl Catalog {
                 trees.push((what, (*index.tree).clone()));
             }
         }
-        for drop in &*self.drops.lock() {
+        for owner in self.page_owners() {
+            trees.push((owner.what, owner.tree));
+        }
+        for drop in self.drops.lock().iter().filter(|drop| !drop.names_pages()) {
             trees.push((format!("dropped {}", drop.tree), drop.open(&self.manager)));
         }
         trees
@@ -179,6 +210,6 @@ impl Catalog {
         txn: &mut Transaction,
         definition: &Definition,
     ) -> Result<(), TableError> {
-        catalog_rows::write(txn, &self.system, definition)
+        catalog_rows::write(txn, &self.system, (definition.tree, &definition.name), &definition.encode())
     }
 }

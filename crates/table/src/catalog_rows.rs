@@ -1,12 +1,16 @@
 //! Rows of the system tree.
 //!
 //! ```text
-//! "object/"  tree: u32 BE  chunk: u16 BE  →  bytes of the table's definition, chunk by chunk
-//! "dropped/" tree: u32 BE                 →  root: u64, CRC32C of key and root: u32
+//! "object/"     tree: u32 BE  chunk: u16 BE  →  definition of a table or page file, by chunks
+//! "dropped/"    tree: u32 BE                 →  root: u64, names pages: u8, CRC32C: u32
+//! "superseded/" tree: u32 BE                 →  likewise: the tree that marks superseded pages
 //! ```
+//!
+//! The checksum is that of the key and all before it.
 
-use crate::definition::Definition;
+use crate::definition::{Definition, Object};
 use crate::error::TableError;
+use crate::page_file::PageFileDefinition;
 use crate::show;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Crc32c, PageId, TreeId};
@@ -15,14 +19,27 @@ use firndb_txn::{Course, RowBatch, Transaction, TxnError};
 
 const OBJECT: &[u8] = b"object/";
 const DROPPED: &[u8] = b"dropped/";
+const SUPERSEDED: &[u8] = b"superseded/";
 
 /// What the system tree holds.
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     pub(crate) definitions: Vec<Definition>,
-    pub(crate) dropped: Vec<(TreeId, PageId)>,
+    pub(crate) page_files: Vec<PageFileDefinition>,
+    pub(crate) dropped: Vec<TreeRow>,
+    /// The tree that marks superseded pages.
+    pub(crate) superseded: Option<TreeRow>,
     /// Why not everything could be read: the first damage met.
     pub(crate) damage: Option<TxnError>,
+}
+
+/// A tree, as a row of its own tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TreeRow {
+    pub(crate) tree: TreeId,
+    pub(crate) root: PageId,
+    /// Its rows name pages that are freed before it.
+    pub(crate) names_pages: bool,
 }
 
 fn object_key(tree: TreeId, chunk: u16) -> Vec<u8> {
@@ -40,20 +57,21 @@ fn chunk_len(system: &Tree) -> usize {
     firndb_txn::max_row_len(page_size).saturating_sub(OBJECT.len() + 6).clamp(1, page_size / 4)
 }
 
-/// Writes a table's definition, in place of the one there was.
-pub(crate) fn write(txn: &mut Transaction, system: &Tree, definition: &Definition) -> Result<(), TableError> {
-    let bytes = definition.encode();
+/// Writes the definition of a table or page file, encoded, in place of the one there was.
+pub(crate) fn write(
+    txn: &mut Transaction,
+    system: &Tree,
+    (tree, name): (TreeId, &str),
+    bytes: &[u8],
+) -> Result<(), TableError> {
     let chunks = bytes.chunks(chunk_len(system));
     let count = u16::try_from(chunks.len()).map_err(|_| {
-        TableError::bad_argument(format!(
-            "the definition of table {:?} is too large for the catalog",
-            definition.name
-        ))
+        TableError::bad_argument(format!("the definition of {name:?} is too large for the catalog"))
     })?;
     for (number, chunk) in (0..count).zip(chunks) {
-        txn.put(system, &object_key(definition.tree, number), chunk)?;
+        txn.put(system, &object_key(tree, number), chunk)?;
     }
-    erase_from(txn, system, definition.tree, count)
+    erase_from(txn, system, tree, count)
 }
 
 /// Erases a table's definition.
@@ -72,17 +90,22 @@ fn erase_from(txn: &mut Transaction, system: &Tree, tree: TreeId, first: u16) ->
 }
 
 /// Records that a tree is to be cleared and freed.
-pub(crate) fn write_dropped(
-    txn: &mut Transaction,
-    system: &Tree,
-    tree: TreeId,
-    root: PageId,
-) -> Result<(), TableError> {
-    let key = dropped_key(tree);
+pub(crate) fn write_dropped(txn: &mut Transaction, system: &Tree, row: TreeRow) -> Result<(), TableError> {
+    write_tree_row(txn, system, &dropped_key(row.tree), row)
+}
+
+/// Records the tree that marks superseded pages.
+pub(crate) fn write_superseded(txn: &mut Transaction, system: &Tree, row: TreeRow) -> Result<(), TableError> {
+    write_tree_row(txn, system, &[SUPERSEDED, &row.tree.0.to_be_bytes()].concat(), row)
+}
+
+fn write_tree_row(txn: &mut Transaction, system: &Tree, key: &[u8], row: TreeRow) -> Result<(), TableError> {
     let mut value = Vec::new();
-    value.put_u64(root.0);
-    value.put_u32(Crc32c::new().with(&key).with(&root.0.to_le_bytes()).value());
-    Ok(txn.put(system, &key, &value)?)
+    value.put_u64(row.root.0);
+    value.put_u8(u8::from(row.names_pages));
+    let checksum = Crc32c::new().with(key).with(&value).value();
+    value.put_u32(checksum);
+    Ok(txn.put(system, key, &value)?)
 }
 
 /// Forgets a dropped tree.
@@ -125,7 +148,12 @@ pub(crate) fn read_all(txn: &mut Transaction, system: &Tree) -> Result<Stored, T
             if let Some(rest) = key.strip_prefix(OBJECT) {
                 pieces.add(rest, value, &mut stored).map_err(|_| unknown())??;
             } else if let Some(rest) = key.strip_prefix(DROPPED) {
-                stored.dropped.push(read_dropped(key, rest, value).map_err(|_| unknown())?);
+                stored.dropped.push(read_tree_row(key, rest, value).map_err(|_| unknown())?);
+            } else if let Some(rest) = key.strip_prefix(SUPERSEDED) {
+                let row = read_tree_row(key, rest, value).map_err(|_| unknown())?;
+                if stored.superseded.replace(row).is_some() {
+                    return Err(unknown());
+                }
             } else {
                 return Err(unknown());
             }
@@ -135,15 +163,17 @@ pub(crate) fn read_all(txn: &mut Transaction, system: &Tree) -> Result<Stored, T
     Ok(stored)
 }
 
-fn read_dropped(key: &[u8], rest: &[u8], value: &[u8]) -> Result<(TreeId, PageId), Malformed> {
+fn read_tree_row(key: &[u8], rest: &[u8], value: &[u8]) -> Result<TreeRow, Malformed> {
     let tree = <[u8; 4]>::try_from(rest).map_err(|_| Malformed { what: "a tree id is not of four bytes" })?;
     let mut reader = Reader::new(value);
-    let root = reader.u64()?;
-    let checksum = reader.u32()?;
-    if !reader.is_empty() || checksum != Crc32c::new().with(key).with(&root.to_le_bytes()).value() {
-        return Err(Malformed { what: "the checksum of a dropped tree's row does not match" });
+    let (root, kind, checksum) = (reader.u64()?, reader.u8()?, reader.u32()?);
+    if !reader.is_empty() || checksum != Crc32c::new().with(key).with(&value[..9]).value() {
+        return Err(Malformed { what: "the checksum of a tree's row does not match" });
     }
-    Ok((TreeId(u32::from_be_bytes(tree)), PageId(root)))
+    if kind > 1 {
+        return Err(Malformed { what: "an unknown kind of tree" });
+    }
+    Ok(TreeRow { tree: TreeId(u32::from_be_bytes(tree)), root: PageId(root), names_pages: kind == 1 })
 }
 
 /// Puts definitions together from their chunks, which come in order.
@@ -197,16 +227,19 @@ impl Pieces {
 
     fn finish(&mut self, stored: &mut Stored) -> Result<(), TableError> {
         let Some(tree) = self.tree.take() else { return Ok(()) };
-        let definition = Definition::decode(&self.bytes).map_err(|error| {
+        let object = Object::decode(&self.bytes).map_err(|error| {
             TableError::new(error.kind, format!("the table of {tree}: {}", error.message))
         })?;
-        if definition.tree != tree {
+        if object.tree() != tree {
             return Err(TableError::damaged(format!(
                 "the definition kept for {tree} is that of {}",
-                definition.tree
+                object.tree()
             )));
         }
-        stored.definitions.push(definition);
+        match object {
+            Object::Table(definition) => stored.definitions.push(*definition),
+            Object::PageFile(definition) => stored.page_files.push(definition),
+        }
         self.chunks = 0;
         self.bytes.clear();
         Ok(())

@@ -5,7 +5,7 @@
 //! it, memory is read from the rows again.
 
 use crate::catalog::Catalog;
-use crate::catalog_rows;
+use crate::catalog_rows::{self, TreeRow};
 use crate::definition::Definition;
 use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
@@ -80,7 +80,7 @@ impl Catalog {
             let indexes = state.definition.indexes.iter().map(|index| (index.tree, index.root));
             let own = [(state.definition.tree, state.definition.root)];
             for (tree, root) in indexes.chain(state.definition.large).chain(own) {
-                catalog_rows::write_dropped(txn, &self.system, tree, root)?;
+                catalog_rows::write_dropped(txn, &self.system, TreeRow { tree, root, names_pages: false })?;
             }
             Ok(())
         })?;
@@ -176,7 +176,8 @@ impl Catalog {
         let definition = Definition { indexes, ..state.definition.clone() };
         self.commit(|txn| {
             self.write_definition(txn, &definition)?;
-            catalog_rows::write_dropped(txn, &self.system, tree, gone.tree.root())
+            let row = TreeRow { tree, root: gone.tree.root(), names_pages: false };
+            catalog_rows::write_dropped(txn, &self.system, row)
         })?;
         table.shared.exchange(Some(state.redefined(definition, kept)));
         let (index, table) = (&gone.definition.spec.name, &state.definition.name);
@@ -186,7 +187,7 @@ impl Catalog {
 
     /// Has the background free a tree whose drop is committed.
     fn will_free(&self, tree: &Arc<Tree>, what: String) {
-        self.drops.lock().push(PendingDrop::of(tree, what));
+        self.drops.lock().push(PendingDrop::of(tree, false, what));
     }
 
     /// Refuses a table of another database, whose definition must not be written into this one.

@@ -6,6 +6,7 @@
 
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
+use crate::page_file::PageFileDefinition;
 use crate::schema::{self, Schema};
 use crate::table_kind::TableKind;
 use firndb_base::codec::{Malformed, Reader, Writer};
@@ -13,6 +14,27 @@ use firndb_base::{PageId, TreeId, crc32c};
 
 /// Version of the definition's format that this code writes; it reads this and all before.
 const FORMAT: u8 = 2;
+
+/// What the catalog holds one of.
+#[derive(Debug)]
+pub(crate) enum Object {
+    Table(Box<Definition>),
+    PageFile(PageFileDefinition),
+}
+
+impl Object {
+    pub(crate) fn tree(&self) -> TreeId {
+        match self {
+            Object::Table(definition) => definition.tree,
+            Object::PageFile(definition) => definition.tree,
+        }
+    }
+}
+
+/// Kinds of objects.
+const RAW: u8 = 1;
+const TYPED: u8 = 2;
+const PAGE_FILE: u8 = 3;
 
 /// One table, as the catalog knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +63,9 @@ impl Definition {
         out.put_u64(large_root);
         out.put_blob(self.name.as_bytes());
         match &self.kind {
-            TableKind::Raw => out.put_u8(1),
+            TableKind::Raw => out.put_u8(RAW),
             TableKind::Typed(schema) => {
-                out.put_u8(2);
+                out.put_u8(TYPED);
                 schema.write(&mut out);
             }
         }
@@ -62,8 +84,43 @@ impl Definition {
         out
     }
 
-    /// Reads the bytes back, checking all of them.
+    /// As [`Object::decode`], of a table.
+    #[cfg(test)]
     pub(crate) fn decode(bytes: &[u8]) -> Result<Definition, TableError> {
+        match Object::decode(bytes)? {
+            Object::Table(definition) => Ok(*definition),
+            Object::PageFile(_) => Err(TableError::damaged("a page file is no table")),
+        }
+    }
+
+    /// The place of the index called `name`.
+    #[must_use]
+    pub fn index(&self, name: &str) -> Option<usize> {
+        self.indexes.iter().position(|index| index.spec.name == name)
+    }
+}
+
+impl PageFileDefinition {
+    /// As a table's, with neither large values nor indexes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u8(FORMAT);
+        out.put_u32(self.tree.0);
+        out.put_u64(self.root.0);
+        out.put_u32(0);
+        out.put_u64(0);
+        out.put_blob(self.name.as_bytes());
+        out.put_u8(PAGE_FILE);
+        out.put_varint(0);
+        let checksum = crc32c(&out);
+        out.put_u32(checksum);
+        out
+    }
+}
+
+impl Object {
+    /// Reads the bytes back, checking all of them.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Object, TableError> {
         let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
             return Err(Malformed { what: "a table's definition ends early" }.into());
         };
@@ -80,22 +137,28 @@ impl Definition {
                 ),
             ));
         }
-        let definition = Definition::decode_body(&mut reader, format)?;
+        let object = Object::decode_body(&mut reader, format)?;
         if !reader.is_empty() {
             return Err(Malformed { what: "a table's definition has bytes past its end" }.into());
         }
-        Ok(definition)
+        Ok(object)
     }
 
-    fn decode_body(reader: &mut Reader<'_>, format: u8) -> Result<Definition, TableError> {
+    fn decode_body(reader: &mut Reader<'_>, format: u8) -> Result<Object, TableError> {
         let tree = TreeId(reader.u32()?);
         let root = PageId(reader.u64()?);
         let large = if format == 1 { (0, 0) } else { (reader.u32()?, reader.u64()?) };
         let large = (large != (0, 0)).then_some((TreeId(large.0), PageId(large.1)));
         let name = schema::read_name(reader)?;
         let kind = match reader.u8()? {
-            1 => TableKind::Raw,
-            2 => TableKind::Typed(Schema::read(reader)?),
+            RAW => TableKind::Raw,
+            TYPED => TableKind::Typed(Schema::read(reader)?),
+            PAGE_FILE => {
+                if large.is_some() || reader.varint()? != 0 {
+                    return Err(Malformed { what: "a page file with large values or indexes" }.into());
+                }
+                return Ok(Object::PageFile(PageFileDefinition { tree, root, name }));
+            }
             _ => return Err(Malformed { what: "unknown kind of table" }.into()),
         };
         let count = reader.varint_max(MAX_INDEXES)?;
@@ -112,13 +175,7 @@ impl Definition {
             spec.check(&kind).map_err(|error| TableError::damaged(error.message))?;
             indexes.push(IndexDefinition { spec, tree, root, state });
         }
-        Ok(Definition { tree, root, large, name, kind, indexes })
-    }
-
-    /// The place of the index called `name`.
-    #[must_use]
-    pub fn index(&self, name: &str) -> Option<usize> {
-        self.indexes.iter().position(|index| index.spec.name == name)
+        Ok(Object::Table(Box::new(Definition { tree, root, large, name, kind, indexes })))
     }
 }
 
@@ -200,6 +257,26 @@ mod tests {
         let checksum = crc32c(&body);
         body.put_u32(checksum);
         assert_eq!(Definition::decode(&body).unwrap_err().kind, TableErrorKind::TooNew);
+    }
+
+    #[test]
+    fn a_page_file_is_pinned_and_every_damaged_byte_is_seen() {
+        let file = PageFileDefinition { tree: TreeId(7), root: PageId(70), name: "f".into() };
+        let bytes = file.encode();
+        let expected: &[u8] = &[
+            2, // format
+            7, 0, 0, 0, 70, 0, 0, 0, 0, 0, 0, 0, // tree and root
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // no large values
+            1, b'f', 3, 0, // name, kind, no indexes
+        ];
+        assert_eq!(&bytes[..bytes.len() - 4], expected);
+        assert!(matches!(Object::decode(&bytes), Ok(Object::PageFile(found)) if found == file));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(Object::decode(&damaged).is_err());
+            assert!(Object::decode(&bytes[..at]).is_err());
+        }
     }
 
     #[test]

@@ -7,10 +7,11 @@
 //! 2. of the transactions that had begun by then, none is left to roll back into it, and no
 //!    snapshot of theirs is in use: a *fence* taken after 1 is past.
 //!
-//! Then, in this order: the tree is cleared (one group of the log a step, so that other background
-//! work and checkpoints get their turns; interrupted, it is cleared again), the catalog's row is
-//! deleted, the root is freed. A crash between the last two loses one page; the other way round the
-//! row would lead to a root that has become another tree's page.
+//! Then, in this order: of a page file, the pages that its rows name are freed, those of a leaf
+//! with its rows by one group; the tree is cleared (one group of the log a step, so that other
+//! background work and checkpoints get their turns; interrupted, it is cleared again), the
+//! catalog's row is deleted, the root is freed. A crash between the last two loses one page; the
+//! other way round the row would lead to a root that has become another tree's page.
 //!
 //! A full log or store delays a drop: the step returns the error, and the same step is taken again
 //! later.
@@ -27,14 +28,15 @@
 //! the drop is set aside and the next opening tries it again.
 
 use crate::catalog::Catalog;
-use crate::catalog_rows;
+use crate::catalog_rows::{self, TreeRow};
 use crate::error::{TableError, TableErrorKind};
+use crate::page_file::named_page;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::{Arc, Weak};
 use firndb_base::{PageId, Progress, TreeId, TxnId};
-use firndb_btree::Tree;
+use firndb_btree::{Judgement, Position, SweptNames, Tree};
 use firndb_log::LogClass;
-use firndb_txn::{TxnError, TxnErrorKind, TxnManager};
+use firndb_txn::{RowHeader, TxnError, TxnErrorKind, TxnManager};
 use std::time::Duration;
 
 /// How often one step is tried before what is damaged is given up.
@@ -48,6 +50,10 @@ const READ_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct PendingDrop {
     pub(crate) tree: TreeId,
     root: PageId,
+    /// Its rows name pages, which are freed before it.
+    names_pages: bool,
+    /// Up to where they are freed.
+    emptied: Position,
     /// What it was, for people.
     what: String,
     /// Dead once no statement can touch the tree.
@@ -68,6 +74,8 @@ pub(crate) struct PendingDrop {
 enum Stage {
     /// Statements and transactions from before the drop may need the tree.
     Waiting,
+    /// Pages that its rows name are freed, and the rows removed.
+    Emptying,
     Clearing,
     /// The root is all that is left, and an empty leaf.
     Cleared,
@@ -83,15 +91,18 @@ enum Stage {
 
 impl PendingDrop {
     /// Of a tree dropped just now, which was `what`.
-    pub(crate) fn of(tree: &Arc<Tree>, what: String) -> PendingDrop {
-        PendingDrop { users: Arc::downgrade(tree), what, ..PendingDrop::found(tree.id(), tree.root()) }
+    pub(crate) fn of(tree: &Arc<Tree>, names_pages: bool, what: String) -> PendingDrop {
+        let row = TreeRow { tree: tree.id(), root: tree.root(), names_pages };
+        PendingDrop { users: Arc::downgrade(tree), what, ..PendingDrop::found(row) }
     }
 
     /// Of a tree found as dropped when the catalog was opened.
-    pub(crate) fn found(tree: TreeId, root: PageId) -> PendingDrop {
+    pub(crate) fn found(TreeRow { tree, root, names_pages }: TreeRow) -> PendingDrop {
         PendingDrop {
             tree,
             root,
+            names_pages,
+            emptied: Position::Start,
             what: format!("{tree}"),
             users: Weak::new(),
             fence: None,
@@ -104,6 +115,10 @@ impl PendingDrop {
 
     pub(crate) fn open(&self, manager: &TxnManager) -> Tree {
         Tree::open(manager.pool().clone(), self.tree, self.root)
+    }
+
+    pub(crate) fn names_pages(&self) -> bool {
+        self.names_pages
     }
 
     /// Whether a step can be taken: no thread can touch the tree any more.
@@ -183,7 +198,12 @@ impl Catalog {
                 // No transaction rolls back into it any more, and the removal of ghosts does not
                 // find it.
                 self.manager.forget_tree(drop.tree);
-                drop.stage = Stage::Clearing;
+                drop.stage = if drop.names_pages { Stage::Emptying } else { Stage::Clearing };
+            }
+            Stage::Emptying => {
+                if self.empty_some(drop, &tree)? {
+                    drop.stage = Stage::Clearing;
+                }
             }
             Stage::Clearing => drop.stage = self.clear_some(drop, &tree)?,
             Stage::Cleared | Stage::RootDamaged => {
@@ -229,14 +249,61 @@ impl Catalog {
                 Stage::RootDamaged
             }
         };
-        for sentence in lost {
-            let message = format!("{sentence}; they stay allocated, and a check counts them as leaked");
-            self.manager.set_aside(
-                format!("freeing the dropped {}", drop.what),
-                &TxnError::new(TxnErrorKind::Damaged, message),
+        lost.into_iter().for_each(|sentence| self.report_lost(drop, &sentence));
+        Ok(stage)
+    }
+
+    /// Frees some of the pages that rows of a dropped page file name; whether all are freed.
+    fn empty_some(&self, drop: &mut PendingDrop, tree: &Tree) -> Result<bool, TableError> {
+        let from = match &drop.emptied {
+            Position::Start => &[],
+            Position::At(key) | Position::Past(key) => &key[..],
+        };
+        let mut unnamed = None;
+        let swept = tree.sweep_naming(from, LogClass::Normal, |_, value| {
+            let named = RowHeader::split(value).map_err(TableError::from);
+            match named.and_then(|(_, payload)| named_page(payload)) {
+                Ok(page) => Judgement::Remove(page),
+                Err(error) => {
+                    unnamed = Some(error);
+                    Judgement::Remove(None)
+                }
+            }
+        });
+        if let Some(error) = unnamed {
+            self.report_lost(
+                drop,
+                &format!("{}. Pages that it should name could not be freed", error.message),
             );
         }
-        Ok(stage)
+        match swept {
+            Ok(SweptNames { more: true, .. }) => Ok(false),
+            Ok(SweptNames { high: Some(high), .. }) => {
+                drop.emptied = Position::At(high);
+                Ok(false)
+            }
+            Ok(SweptNames { high: None, .. }) => Ok(true),
+            Err(error) if error.concerns_a_page() && drop.gives_up => {
+                self.report_lost(drop, &format!("{}. Pages that it names could not be freed", error.message));
+                match tree.past_leaf(&Position::At(from.to_vec())) {
+                    Ok(Some(next)) => {
+                        drop.emptied = next;
+                        Ok(false)
+                    }
+                    // The root, or the rest of the tree.
+                    Ok(None) | Err(_) => Ok(true),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn report_lost(&self, drop: &PendingDrop, sentence: &str) {
+        let message = format!("{sentence}; they stay allocated, and a check counts them as leaked");
+        self.manager.set_aside(
+            format!("freeing the dropped {}", drop.what),
+            &TxnError::new(TxnErrorKind::Damaged, message),
+        );
     }
 
     fn set_aside(&self, drop: &mut PendingDrop, error: &TableError) {
@@ -273,7 +340,7 @@ impl Catalog {
             Err(error) if error.kind == TableErrorKind::Dropped => Ok(Progress::Worked),
             // The next opening finds it again.
             Err(error) if self.is_to_be_set_aside(&error) => {
-                let kind = if is_damage(&error) { TxnErrorKind::Damaged } else { TxnErrorKind::Failed };
+                let kind = if error.is_damage() { TxnErrorKind::Damaged } else { TxnErrorKind::Failed };
                 self.manager.set_aside(
                     format!("dropping an index of {table} whose build was interrupted"),
                     &TxnError::new(kind, error.message),
@@ -291,9 +358,4 @@ impl Catalog {
 /// Whether a device could not read a page.
 fn is_unreadable(error: &TableError) -> bool {
     error.kind == TableErrorKind::Transaction(TxnErrorKind::Unreadable)
-}
-
-/// Whether stored bytes are damaged.
-pub(crate) fn is_damage(error: &TableError) -> bool {
-    matches!(error.kind, TableErrorKind::Damaged | TableErrorKind::Transaction(TxnErrorKind::Damaged))
 }

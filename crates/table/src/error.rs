@@ -50,6 +50,11 @@ impl TableError {
         TableError::new(TableErrorKind::Damaged, message)
     }
 
+    /// Whether stored bytes are damaged.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self.kind, TableErrorKind::Damaged | TableErrorKind::Transaction(TxnErrorKind::Damaged))
+    }
+
     /// Whether rolling the transaction back and running it again from its start may succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

@@ -8,6 +8,7 @@
 //! * [`Schema`], [`Value`]: typed columns; the key encoding keeps their order, the row encoding
 //!   keeps fixed-size columns at fixed offsets.
 //! * [`Catalog`]: which tables there are. Definition changes are transactions of their own.
+//! * [`PageFile`]: whole pages by number, under the same transactions.
 //! * [`Table`], [`TypedTable`], [`Index`]: handles, cheap to clone, usable from any thread with any
 //!   transaction of their database. [`Cursor`], [`IndexCursor`], [`TypedCursor`]: owned, holding no
 //!   latch.
@@ -36,6 +37,8 @@ mod index_handle;
 mod large;
 mod large_write;
 mod order_key;
+mod page_file;
+mod page_file_ddl;
 mod range;
 mod ranks;
 mod read_ahead;
@@ -47,6 +50,7 @@ mod schema;
 mod show;
 mod state;
 mod stored_row;
+mod superseded;
 mod table;
 mod table_kind;
 #[cfg(test)]
@@ -65,6 +69,8 @@ pub use error::{TableError, TableErrorKind};
 pub use index::{IndexDefinition, IndexPart, IndexParts, IndexSpec, IndexState, MAX_INDEXES};
 pub use index_cursor::{IndexCursor, IndexRow, UnorderedIndexCursor};
 pub use index_handle::Index;
+pub use page_file::{FILE_PAGES_MAX, PageFile};
+pub use page_file_ddl::PageOwner;
 pub use range::KeyRange;
 pub use row::MAX_VALUE_LEN;
 pub use rows::Rows;

@@ -12,7 +12,6 @@
 //! opening; no value is lost by that, and other tables continue.
 
 use crate::catalog::Catalog;
-use crate::drops::is_damage;
 use crate::error::TableError;
 use crate::large::{self};
 use crate::state::Shared;
@@ -28,7 +27,8 @@ const BATCH_MAX: usize = 64;
 const TABLES_MAX: usize = 16;
 
 impl Catalog {
-    /// Frees a bounded piece of one large value that no transaction needs any more.
+    /// Frees a bounded piece of one large value that no transaction needs any more, and some
+    /// superseded pages of page files.
     ///
     /// Errors: as [`Catalog::drop_step`].
     pub(crate) fn reap_step(&self) -> Result<Progress, TableError> {
@@ -54,6 +54,10 @@ impl Catalog {
                 Err(error) => refused = Some(error),
             }
         }
+        match self.superseded.step(&self.manager, |error| self.is_to_be_set_aside(error)) {
+            Ok(freed) => progress = progress.or(freed),
+            Err(error) => refused = Some(error),
+        }
         refused.map_or(Ok(progress), Err)
     }
 
@@ -65,7 +69,7 @@ impl Catalog {
             reaping.set_aside = true;
             (reaping.batch, reaping.fence) = (Vec::new(), None);
         }
-        let kind = if is_damage(error) { TxnErrorKind::Damaged } else { TxnErrorKind::Failed };
+        let kind = if error.is_damage() { TxnErrorKind::Damaged } else { TxnErrorKind::Failed };
         self.manager.set_aside(
             format!("freeing large values of table {name:?} that were replaced or deleted"),
             &TxnError::new(kind, error.message.clone()),

@@ -15,7 +15,7 @@ use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
 /// Scripts that are walked: those in which writes of several kinds are under way.
-const WALKED: [&str; 25] = [
+const WALKED: [&str; 32] = [
     "inserts",
     "inserts over two log devices",
     "inserts over four log devices",
@@ -41,6 +41,13 @@ const WALKED: [&str; 25] = [
     "closing and opening",
     "recovery of more than fits into DRAM",
     "work while recovery goes on",
+    "page files: puts and parts",
+    "page files: savepoints and rollbacks",
+    "page files: more than fits into DRAM",
+    "page files: cut and grown",
+    "page files: prepared",
+    "page files: created and dropped",
+    "page files: recovery",
 ];
 /// Walked too, but long.
 const LONG: [&str; 3] =

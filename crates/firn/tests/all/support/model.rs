@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::bed::Bed;
+use super::session::pages::{model_name, read_page_file};
 
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -52,6 +53,11 @@ impl State {
                 }
             }
             state.tables.insert(name, model);
+        }
+        for name in db.page_file_names() {
+            let rows = read_page_file(&mut tx, &db.page_file(&name)?)?;
+            let model = TableModel { rows, ..TableModel::default() };
+            state.tables.insert(model_name(&name), model);
         }
         Ok(Ok(state))
     }
@@ -173,6 +179,11 @@ fn verify_open(db: &Database, allowed: &[Arc<State>]) -> Result<usize, String> {
     let report = db.check(&mut |_| {}).map_err(|e| format!("cannot be checked: {e}"))?;
     if !report.is_clean() {
         return Err(format!("is damaged: {}", report.damage.join("; ")));
+    }
+    // One that drops or creates trees may lose a page of theirs to a crash, one that has but page
+    // files "a" does neither.
+    if db.page_file_names() == ["a"] && db.table_names().is_empty() && report.leaked_pages > 0 {
+        return Err(format!("has lost {} pages", report.leaked_pages));
     }
     Ok(place)
 }

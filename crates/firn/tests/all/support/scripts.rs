@@ -4,6 +4,7 @@
 mod definitions;
 mod limits;
 mod openings;
+mod pages;
 mod rows;
 mod shapes;
 mod transactions;
@@ -186,6 +187,7 @@ pub fn all() -> Vec<Script> {
         transactions::scripts(),
         definitions::scripts(),
         openings::scripts(),
+        pages::scripts(),
         limits::scripts(),
     ]
     .into_iter()

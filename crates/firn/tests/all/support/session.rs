@@ -2,6 +2,7 @@
 //! as a program would that reports errors and keeps running.
 
 mod definitions;
+pub mod pages;
 mod transactions;
 mod work;
 

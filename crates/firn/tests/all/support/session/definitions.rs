@@ -5,7 +5,7 @@ use crate::support::model::State;
 use firndb::{Database, Error, ErrorKind, IndexSpec, TableSpec};
 
 impl Session {
-    fn define(
+    pub(super) fn define(
         &mut self,
         what: &str,
         change: impl FnOnce(&Database) -> Result<(), Error>,
@@ -20,7 +20,7 @@ impl Session {
         self.settle_commit(what, number, outcome);
     }
 
-    fn has_table(&self, name: &str) -> bool {
+    pub(super) fn has_table(&self, name: &str) -> bool {
         self.history.newest().tables.contains_key(name)
     }
 

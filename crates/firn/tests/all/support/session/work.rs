@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 impl Work {
-    fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+    pub(super) fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds && !self.uncertain {
             self.broken.push(what());
         }

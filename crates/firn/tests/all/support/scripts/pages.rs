@@ -1,0 +1,140 @@
+//! Page files.
+
+use super::Script;
+use crate::support::session::Session;
+use crate::support::session::pages::image;
+
+/// Pages of these scripts are of 1 KiB.
+const PAGE: usize = 1024;
+
+pub fn scripts() -> Vec<Script> {
+    vec![
+        Script::new("page files: puts and parts", twenty_pages, puts_and_parts),
+        Script::new("page files: savepoints and rollbacks", twenty_pages, savepoints_and_rollbacks),
+        Script::new("page files: more than fits into DRAM", twenty_pages, more_than_fits),
+        Script::new("page files: cut and grown", twenty_pages, cut_and_grown),
+        Script::new("page files: prepared", twenty_pages, prepared),
+        Script::new("page files: created and dropped", no_pages, created_and_dropped),
+        Script::new("page files: recovery", twenty_pages, recovery).crashed(),
+    ]
+}
+
+fn no_pages(session: &mut Session) {
+    session.create_page_file("a");
+}
+
+fn twenty_pages(session: &mut Session) {
+    session.create_page_file("a");
+    session.transact(|work| (0..20).try_for_each(|page| work.put_page("a", page, &image(page, 1, PAGE))));
+}
+
+fn puts_and_parts(session: &mut Session) {
+    for version in 2..6u64 {
+        session.transact(|work| {
+            for page in 0..version {
+                work.put_page("a", page * 3, &image(page * 3, version, PAGE))?;
+            }
+            work.write_page("a", version, 500, &[version as u8; 300])?;
+            work.write_page("a", 25 + version, 0, b"past the end")?;
+            work.free_page("a", 10 + version)?;
+            // All zeros, by parts.
+            work.write_page("a", 18, 0, &[0; PAGE])?;
+            work.read_file("a")
+        });
+        session.steps(3);
+    }
+    session.verify();
+}
+
+fn savepoints_and_rollbacks(session: &mut Session) {
+    for version in 2..5u64 {
+        session.transact(|work| {
+            work.put_page("a", 1, &image(1, version, PAGE))?;
+            let first = work.savepoint();
+            (0..6).try_for_each(|page| work.put_page("a", page, &image(page, 100 + version, PAGE)))?;
+            let second = work.savepoint();
+            work.set_pages("a", 4)?;
+            work.put_page("a", 30, &image(30, version, PAGE))?;
+            work.roll_back_to(&second)?;
+            work.write_page("a", 2, 100, b"kept if the second is")?;
+            if version % 2 == 0 {
+                work.roll_back_to(&first)?;
+            }
+            work.read_file("a")
+        });
+        session.transact_and_roll_back(|work| {
+            (0..12).try_for_each(|page| work.put_page("a", page * 2, &image(page, 200 + version, PAGE)))?;
+            work.checkpoint()?;
+            work.write_page("a", 3, 0, b"not kept")?;
+            work.set_pages("a", 5)?;
+            work.free_page("a", 1)
+        });
+        session.steps(4);
+    }
+    session.verify();
+}
+
+fn more_than_fits(session: &mut Session) {
+    for version in 2..4u64 {
+        session.transact(|work| {
+            (0..150).try_for_each(|page| work.put_page("a", page, &image(page, version, PAGE)))
+        });
+        session.steps(4);
+    }
+    session.transact_and_roll_back(|work| {
+        (0..120).try_for_each(|page| work.put_page("a", page, &image(page, 9, PAGE)))
+    });
+    session.steps(10);
+    session.verify();
+}
+
+fn cut_and_grown(session: &mut Session) {
+    for pages in [7, 40, 0, 3] {
+        session.transact(|work| work.set_pages("a", pages));
+        session.transact(|work| {
+            work.put_page("a", pages + 2, &image(pages + 2, 5, PAGE))?;
+            work.read_file("a")
+        });
+        session.steps(4);
+    }
+    session.verify();
+}
+
+fn prepared(session: &mut Session) {
+    for (gid, commit) in [(b"one", true), (b"two", false)] {
+        session.prepare(gid, |work| {
+            (2..8).try_for_each(|page| work.put_page("a", page, &image(page, 30, PAGE)))?;
+            work.write_page("a", 9, 10, b"prepared")?;
+            work.free_page("a", 11)
+        });
+        session.transact(|work| work.put_page("a", 15, &image(15, u64::from(commit), PAGE)));
+        session.checkpoint();
+        session.steps(4);
+        session.finish_prepared(gid, commit);
+        session.steps(6);
+        session.verify();
+    }
+}
+
+fn created_and_dropped(session: &mut Session) {
+    session.create_page_file("b");
+    session.transact(|work| (0..30).try_for_each(|page| work.put_page("b", page, &image(page, 1, PAGE))));
+    session.transact_around(
+        |work| (5..9).try_for_each(|page| work.put_page("b", page, &image(page, 2, PAGE))),
+        |session| session.drop_page_file("b"),
+        false,
+    );
+    session.create_page_file("b");
+    session.transact(|work| {
+        work.put_page("b", 3, &image(3, 4, PAGE))?;
+        work.put_page("a", 3, &image(3, 5, PAGE))
+    });
+    session.steps(20);
+    session.verify();
+}
+
+fn recovery(session: &mut Session) {
+    session.transact(|work| (4..9).try_for_each(|page| work.put_page("a", page, &image(page, 2, PAGE))));
+    session.steps(20);
+    session.verify();
+}

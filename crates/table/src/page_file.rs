@@ -1,0 +1,332 @@
+//! Page files: whole pages of bytes by number, under transactions.
+//!
+//! A page file is a tree of rows, each of which names the page that holds the content:
+//!
+//! ```text
+//! number: u64 BE  →  page: u64      a page with content
+//!                 →  nothing        a page of zeros
+//! ```
+//!
+//! A file is as long as its last row says; a number without a row, before or past the end, is a
+//! page of zeros. Invariants:
+//! * content never changes in place: a write puts another page into the row, in the atomic group
+//!   that takes it into use. So snapshots, row locks, savepoints, prepared transactions, rollback
+//!   and recovery of page files are those of rows;
+//! * every page is named by one row or one mark of [`crate::superseded`]: by the row while it is
+//!   the newest version, then by the mark, which the same transaction writes. A rollback takes both
+//!   back and frees the new page with the row's change (`Transaction::put_page`);
+//! * so a page is read without a visibility check: a visible row is enough, as long as the
+//!   transaction has what it read the row by, its snapshot or its lock.
+
+use crate::error::{TableError, TableErrorKind};
+use crate::ranks;
+use crate::superseded::Superseded;
+use firndb_base::sync::{Arc, RwLock};
+use firndb_base::{PageId, TreeId};
+use firndb_btree::{Direction, Position, Tree, TreeError, is_given_up};
+use firndb_buffer::PageUse;
+use firndb_txn::{Course, RowBatch, Transaction, TxnManager};
+
+/// Page numbers of a file lie below this.
+pub const FILE_PAGES_MAX: u64 = 1 << 40;
+/// Rows removed between two checks of the space in the log.
+const ROWS_BETWEEN_PACES: usize = 32;
+
+/// What the catalog holds of a page file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PageFileDefinition {
+    pub(crate) tree: TreeId,
+    pub(crate) root: PageId,
+    pub(crate) name: String,
+}
+
+/// A page file, shared by all its handles.
+pub(crate) struct SharedFile {
+    pub(crate) id: TreeId,
+    pub(crate) name: String,
+    pub(crate) manager: Arc<TxnManager>,
+    superseded: Arc<Superseded>,
+    /// `None` once the file is dropped. A statement keeps the `Arc` to its end, so that the tree is
+    /// not cleared under it (see [`crate::drops`]). Held only to copy or take it.
+    tree: RwLock<Option<Arc<Tree>>>,
+}
+
+/// Pages by number. Cheap to clone; usable from any thread. Once the file is dropped every use of
+/// it fails with kind `Dropped`.
+#[derive(Clone)]
+pub struct PageFile {
+    pub(crate) shared: Arc<SharedFile>,
+}
+
+fn key(page: u64) -> [u8; 8] {
+    page.to_be_bytes()
+}
+
+/// The page that a row names; `None`: it is a page of zeros.
+pub(crate) fn named_page(payload: &[u8]) -> Result<Option<PageId>, TableError> {
+    match <[u8; 8]>::try_from(payload) {
+        Ok(name) => Ok(Some(PageId(u64::from_le_bytes(name)))),
+        Err(_) if payload.is_empty() => Ok(None),
+        Err(_) => Err(TableError::damaged("a row of a page file does not name a page")),
+    }
+}
+
+impl PageFile {
+    pub(crate) fn open(
+        definition: &PageFileDefinition,
+        manager: &Arc<TxnManager>,
+        superseded: &Arc<Superseded>,
+    ) -> PageFile {
+        let tree = Arc::new(Tree::open(manager.pool().clone(), definition.tree, definition.root));
+        let shared = SharedFile {
+            id: definition.tree,
+            name: definition.name.clone(),
+            manager: manager.clone(),
+            superseded: superseded.clone(),
+            tree: ranks::STATE.rwlock(Some(tree)),
+        };
+        PageFile { shared: Arc::new(shared) }
+    }
+
+    /// The tree of its rows.
+    pub(crate) fn tree(&self) -> Result<Arc<Tree>, TableError> {
+        self.shared.tree.read().clone().ok_or_else(|| {
+            let message = format!("page file {:?} was dropped; look it up again by name", self.shared.name);
+            TableError::new(TableErrorKind::Dropped, message)
+        })
+    }
+
+    /// Lets no statement begin any more.
+    pub(crate) fn close(&self) {
+        *self.shared.tree.write() = None;
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Bytes of a page.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        self.shared.manager.pool().page_size()
+    }
+
+    /// How many pages it has, as `txn` sees it: one more than the number of its last.
+    pub fn pages(&self, txn: &mut Transaction) -> Result<u64, TableError> {
+        let tree = self.tree_for(txn)?;
+        let course = Course { direction: Direction::Backward, to: None, most: 1, page_use: PageUse::Working };
+        txn.in_one_statement(|txn| {
+            let mut batch = RowBatch::new();
+            let mut position = Some(Position::Start);
+            while let Some(from) = position {
+                position = txn.scan(&tree, &from, course, &mut batch)?;
+                if let Some((last, _)) = batch.iter().next() {
+                    return Ok(page_number(last)? + 1);
+                }
+            }
+            Ok(0)
+        })
+    }
+
+    /// Reads a page into `out`, which has a page's length afterwards.
+    pub fn read(&self, txn: &mut Transaction, page: u64, out: &mut Vec<u8>) -> Result<(), TableError> {
+        let tree = self.tree_for(txn)?;
+        check_number(page)?;
+        let mut row = txn.take_buffer();
+        // The snapshot is kept until the page is read: so it is not freed meanwhile.
+        let outcome = txn.in_one_statement(|txn| {
+            if !txn.get(&tree, &key(page), &mut row)? {
+                row.clear();
+            }
+            self.read_named(page, &row, out)
+        });
+        txn.keep_buffer(row);
+        outcome
+    }
+
+    /// The content of the page that a row names.
+    fn read_named(&self, number: u64, row: &[u8], out: &mut Vec<u8>) -> Result<(), TableError> {
+        out.clear();
+        let Some(page) = named_page(row)? else {
+            out.resize(self.page_size(), 0);
+            return Ok(());
+        };
+        let guard = self.shared.manager.pool().shared(page).map_err(TreeError::from).map_err(|error| {
+            let error = TableError::from(error);
+            let message = format!("page {number} of page file {:?}: {}", self.shared.name, error.message);
+            TableError::new(error.kind, message)
+        })?;
+        if is_given_up(&guard) {
+            return Err(TableError::damaged(format!(
+                "page {number} of page file {:?} (page {page}) lost changes that could not be redone after damage: write \
+                 it anew, or restore a backup",
+                self.shared.name
+            )));
+        }
+        out.extend_from_slice(&guard);
+        Ok(())
+    }
+
+    /// Replaces a page. The file grows to it if it lies past the end.
+    pub fn put(&self, txn: &mut Transaction, page: u64, image: &[u8]) -> Result<(), TableError> {
+        check_number(page)?;
+        if image.len() != self.page_size() {
+            return Err(TableError::bad_argument(format!(
+                "a page of page file {:?} has {} bytes, not {}: write a part of it with write_page",
+                self.shared.name,
+                self.page_size(),
+                image.len()
+            )));
+        }
+        self.statement(txn, |txn, tree| self.put_image(txn, tree, page, image))
+    }
+
+    fn put_image(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        page: u64,
+        image: &[u8],
+    ) -> Result<(), TableError> {
+        let mut old = txn.take_buffer();
+        match image.iter().all(|byte| *byte == 0) {
+            true => txn.replace_flagged(tree, &key(page), (&[][..]).into(), &mut old)?,
+            false => txn.put_page(tree, &key(page), image, &mut old)?,
+        };
+        let outcome = self.supersede(txn, &old);
+        txn.keep_buffer(old);
+        outcome
+    }
+
+    /// Marks the page that a row named before `txn` changed it.
+    fn supersede(&self, txn: &mut Transaction, old: &[u8]) -> Result<(), TableError> {
+        match named_page(old)? {
+            Some(page) => self.shared.superseded.mark(txn, page),
+            None => Ok(()),
+        }
+    }
+
+    /// Replaces a part of a page, and locks the page.
+    pub fn write(
+        &self,
+        txn: &mut Transaction,
+        page: u64,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), TableError> {
+        check_number(page)?;
+        let size = self.page_size();
+        if offset > size || bytes.len() > size - offset {
+            return Err(TableError::bad_argument(format!(
+                "{} bytes at offset {offset} go beyond a page, which has {size} bytes: write each page apart",
+                bytes.len()
+            )));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.statement(txn, |txn, tree| {
+            // The row is locked before the page is read, so no other write comes between.
+            let mut row = Vec::new();
+            if !txn.get_for_update(tree, &key(page), &mut row)? {
+                row.clear();
+            }
+            let mut image = Vec::with_capacity(size);
+            self.read_named(page, &row, &mut image)?;
+            image[offset..offset + bytes.len()].copy_from_slice(bytes);
+            self.put_image(txn, tree, page, &image)
+        })
+    }
+
+    /// Makes a page one of zeros that takes no space. The file's length stays.
+    pub fn free(&self, txn: &mut Transaction, page: u64) -> Result<(), TableError> {
+        check_number(page)?;
+        self.statement(txn, |txn, tree| {
+            let mut old = Vec::new();
+            txn.update_flagged(tree, &key(page), (&[][..]).into(), &mut old)?;
+            self.supersede(txn, &old)
+        })
+    }
+
+    /// Cuts the file off, or lets it grow by pages of zeros.
+    pub fn set_pages(&self, txn: &mut Transaction, pages: u64) -> Result<(), TableError> {
+        if pages > FILE_PAGES_MAX {
+            return Err(beyond_limit(pages));
+        }
+        self.statement(txn, |txn, tree| {
+            let mut batch = RowBatch::new();
+            let (mut old, mut removed) = (Vec::new(), 0usize);
+            let mut position = Some(Position::At(key(pages).to_vec()));
+            while let Some(from) = position {
+                position = txn.scan(tree, &from, Course::forward(None), &mut batch)?;
+                for (key, _) in batch.iter() {
+                    if removed.is_multiple_of(ROWS_BETWEEN_PACES) {
+                        txn.manager().pace()?;
+                    }
+                    removed += 1;
+                    if txn.remove(tree, key, &mut old)? {
+                        self.supersede(txn, &old)?;
+                    }
+                }
+            }
+            if let Some(last) = pages.checked_sub(1) {
+                txn.insert(tree, &key(last), &[])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The tree, for a statement of `txn`.
+    fn tree_for(&self, txn: &Transaction) -> Result<Arc<Tree>, TableError> {
+        match Arc::ptr_eq(txn.manager(), &self.shared.manager) {
+            true => self.tree(),
+            false => Err(TableError::bad_argument(
+                "the transaction belongs to another database than the page file",
+            )),
+        }
+    }
+
+    /// Runs a statement that writes; if it fails, nothing of it stays.
+    fn statement<R>(
+        &self,
+        txn: &mut Transaction,
+        run: impl FnOnce(&mut Transaction, &Tree) -> Result<R, TableError>,
+    ) -> Result<R, TableError> {
+        let tree = self.tree_for(txn)?;
+        let savepoint = txn.savepoint();
+        let error = match run(txn, &tree) {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if txn.has_written_since(&savepoint)
+            && let Err(worse) = txn.rollback_to(&savepoint)
+        {
+            let message = format!("{error}; and what the statement had done could not be undone: {worse}");
+            return Err(TableError::new(TableErrorKind::Transaction(worse.kind), message));
+        }
+        Err(error)
+    }
+}
+
+impl std::fmt::Debug for PageFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PageFile({:?}, {})", self.shared.name, self.shared.id)
+    }
+}
+
+fn page_number(key: &[u8]) -> Result<u64, TableError> {
+    match <[u8; 8]>::try_from(key).map(u64::from_be_bytes) {
+        Ok(page) if page < FILE_PAGES_MAX => Ok(page),
+        _ => Err(TableError::damaged("a row of a page file has no page number as its key")),
+    }
+}
+
+fn check_number(page: u64) -> Result<(), TableError> {
+    if page < FILE_PAGES_MAX { Ok(()) } else { Err(beyond_limit(page)) }
+}
+
+fn beyond_limit(page: u64) -> TableError {
+    let message = format!("page {page} is beyond the limit of {FILE_PAGES_MAX} pages a file");
+    TableError::bad_argument(message)
+}

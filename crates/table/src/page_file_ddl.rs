@@ -1,0 +1,142 @@
+//! Page files of the catalog: creating, looking up, dropping; and which pages belong to them.
+//!
+//! Each definition change is a transaction of its own, as those of tables (`ddl.rs`).
+
+use crate::catalog::Catalog;
+use crate::catalog_rows::{self, TreeRow};
+use crate::drops::PendingDrop;
+use crate::error::{TableError, TableErrorKind};
+use crate::page_file::{PageFile, PageFileDefinition, named_page};
+use crate::schema;
+use crate::superseded::marked_page;
+use firndb_base::PageId;
+use firndb_btree::{Direction, Position, Tree, Visit};
+use firndb_txn::RowHeader;
+
+/// A tree whose entries name pages.
+pub struct PageOwner {
+    /// What it is, for people.
+    pub what: String,
+    pub tree: Tree,
+    /// Keys name them, not rows.
+    by_key: bool,
+}
+
+impl PageOwner {
+    /// Shows every page that an entry names, under the latch of the leaf which it stands in: it
+    /// cannot be freed meanwhile.
+    pub fn pages(&self, each: &mut dyn FnMut(PageId)) -> Result<(), TableError> {
+        let mut position = Some(Position::Start);
+        let mut outcome = Ok(());
+        while let Some(from) = position {
+            position = self.tree.visit_leaf(&from, Direction::Forward, |key, value| {
+                let named = match self.by_key {
+                    true => marked_page(key).map(Some),
+                    false => RowHeader::split(value).map_err(Into::into).and_then(|(_, row)| named_page(row)),
+                };
+                match named {
+                    Ok(page) => page.into_iter().for_each(&mut *each),
+                    Err(error) => outcome = Err(error),
+                }
+                Visit::Continue
+            })?;
+        }
+        outcome
+    }
+}
+
+impl Catalog {
+    /// Creates an empty page file, which takes one page, and one row of the catalog. Durable when
+    /// it returns.
+    ///
+    /// Errors: `Exists`, `BadArgument`, and the transaction's.
+    pub fn create_page_file(&self, name: &str) -> Result<PageFile, TableError> {
+        schema::check_name("a page file", name).map_err(TableError::bad_argument)?;
+        let _writing = self.writing.lock();
+        self.check_whole()?;
+        if self.page_files.read().contains_key(name) {
+            let message = format!("a page file called {name:?} exists");
+            return Err(TableError::new(TableErrorKind::Exists, message));
+        }
+        let is_first = self.superseded.tree().is_none();
+        let (definition, marks) = self.commit(|txn| {
+            let mut marks = None;
+            if is_first {
+                let tree = txn.create_tree()?;
+                let row = TreeRow { tree: tree.id(), root: tree.root(), names_pages: false };
+                catalog_rows::write_superseded(txn, &self.system, row)?;
+                marks = Some(tree);
+            }
+            let tree = txn.create_tree()?;
+            let definition = PageFileDefinition { tree: tree.id(), root: tree.root(), name: name.to_owned() };
+            let bytes = definition.encode();
+            catalog_rows::write(txn, &self.system, (definition.tree, name), &bytes)?;
+            Ok((definition, marks))
+        })?;
+        if let Some(tree) = marks {
+            self.superseded.begin(tree);
+        }
+        let file = PageFile::open(&definition, &self.manager, &self.superseded);
+        let before = self.page_files.write().insert(name.to_owned(), file.clone());
+        debug_assert!(before.is_none(), "names are given out under `writing`, once");
+        Ok(file)
+    }
+
+    pub fn page_file(&self, name: &str) -> Result<PageFile, TableError> {
+        self.page_files.read().get(name).cloned().ok_or_else(|| match &self.damage {
+            None => {
+                TableError::new(TableErrorKind::NotFound, format!("there is no page file called {name:?}"))
+            }
+            Some(damage) => TableError::damaged(format!(
+                "there is no page file called {name:?} among those whose definitions can be read: {damage}"
+            )),
+        })
+    }
+
+    /// The names of all page files, in their order.
+    #[must_use]
+    pub fn page_file_names(&self) -> Vec<String> {
+        self.page_files.read().keys().cloned().collect()
+    }
+
+    /// Drops a page file. From when it returns every use of a handle of it fails; its pages are
+    /// freed in the background ([`Catalog::drop_step`]) once no transaction can need them.
+    pub fn drop_page_file(&self, name: &str) -> Result<(), TableError> {
+        let _writing = self.writing.lock();
+        let file = self.page_file(name)?;
+        let tree = file.tree()?;
+        self.commit(|txn| {
+            catalog_rows::erase(txn, &self.system, tree.id())?;
+            let row = TreeRow { tree: tree.id(), root: tree.root(), names_pages: true };
+            catalog_rows::write_dropped(txn, &self.system, row)
+        })?;
+        self.page_files.write().remove(name);
+        file.close();
+        self.drops.lock().push(PendingDrop::of(&tree, true, format!("page file {name:?}")));
+        Ok(())
+    }
+
+    /// The trees whose entries name pages, those of dropped page files included. A page that moves
+    /// from one to the other meanwhile may be shown by neither, or by both.
+    #[must_use]
+    pub fn page_owners(&self) -> Vec<PageOwner> {
+        let mut owners = Vec::new();
+        for (name, file) in &*self.page_files.read() {
+            let Ok(tree) = file.tree() else { continue };
+            owners.push(PageOwner {
+                what: format!("page file {name:?}"),
+                tree: (*tree).clone(),
+                by_key: false,
+            });
+        }
+        for drop in self.drops.lock().iter().filter(|drop| drop.names_pages()) {
+            let tree = drop.open(&self.manager);
+            owners.push(PageOwner { what: format!("dropped {}", drop.tree), tree, by_key: false });
+        }
+        if let Some(tree) = self.superseded.tree() {
+            let what = "the marks of superseded pages".to_owned();
+            owners.push(PageOwner { what, tree: tree.clone(), by_key: true });
+        }
+        owners
+    }
+}
