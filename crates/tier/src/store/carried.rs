@@ -45,6 +45,10 @@ impl Carried {
     pub(crate) fn contains(&self, id: MetaId, lsn: Lsn) -> bool {
         self.0.get(&id).is_some_and(|carried| lsn <= *carried)
     }
+    /// The newest record that a carried frame contains.
+    pub(crate) fn newest(&self) -> Lsn {
+        self.0.values().copied().max().unwrap_or(Lsn::ZERO)
+    }
 }
 
 impl State {

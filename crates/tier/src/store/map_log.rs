@@ -125,6 +125,10 @@ impl MapLog {
     pub(crate) fn live(&self) -> u64 {
         self.live.len() as u64
     }
+    /// The furthest mark of the blocks in use.
+    pub(crate) fn newest_mark(&self) -> Option<Position> {
+        self.live.iter().map(|live| live.mark).max()
+    }
     /// Where the blocks in use lie.
     pub(crate) fn spots(&self) -> Vec<Spot> {
         self.live.iter().map(|live| live.spot).collect()

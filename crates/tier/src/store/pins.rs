@@ -14,7 +14,14 @@ pub(crate) struct Pins<'a> {
     ids: Vec<MetaId>,
 }
 
-impl Pins<'_> {
+impl<'a> Pins<'a> {
+    /// Of pages that the caller has pinned in the cache, under `state`.
+    pub(crate) fn of_pinned(store: &'a Store, ids: Vec<MetaId>) -> Pins<'a> {
+        Pins { store, ids }
+    }
+    pub(crate) fn ids(&self) -> &[MetaId] {
+        &self.ids
+    }
     /// Pins the pages for as long as the store is open.
     pub(crate) fn keep(mut self) {
         self.ids = Vec::new();

@@ -51,9 +51,7 @@ impl Store {
                 }
             }
             // The group's pages can still be read; new ones go elsewhere.
-            Err(error) if error.kind == TierErrorKind::Damaged => {
-                state.space.learn(&self.geometry, group, None)
-            }
+            Err(error) if error.concerns_the_page() => state.space.learn(&self.geometry, group, None),
             Err(error) if error.kind == TierErrorKind::NotAllocated => {}
             Err(error) => return Err(error.clone()),
         }

@@ -64,7 +64,7 @@ impl Store {
         let (lsn, recount) = {
             let mut state = self.state.lock();
             let lsn = state.cache.get(MetaId::Totals).expect("the totals page is pinned").lsn;
-            (lsn.max(state.map_log.last()), state.recount)
+            (lsn.max(state.map_log.last()).max(state.carried.newest()), state.recount)
         };
         if lsn >= log_end {
             return Err(beyond_the_log(MetaId::Totals, lsn, log_end));

@@ -25,6 +25,7 @@ use super::state::{State, Store};
 use super::totals;
 use super::write_back::Rounds;
 use crate::error::{TierError, TierErrorKind};
+use std::collections::BTreeSet;
 
 /// Metadata pages written in one round, and those of one more group.
 const ROUND_PAGES: usize = 256;
@@ -113,7 +114,9 @@ impl Store {
     pub(crate) fn sweep_all(&self, rounds: &mut Rounds) -> Result<bool, TierError> {
         let (end, upto) = {
             let state = self.state.lock();
-            (state.sweep.at.full_circle(), state.map_log.last())
+            // A round that failed may have marked blocks with where it would have ended.
+            let at = state.map_log.newest_mark().map_or(state.sweep.at, |mark| mark.max(state.sweep.at));
+            (at.full_circle(), state.map_log.last())
         };
         while self.state.lock().sweep.at < end {
             self.sweep_round(rounds)?;
@@ -163,9 +166,13 @@ impl Store {
             let limit = ROUND_PAGES.min(names_max).min(state.cache.budget_pages() / 2);
             state.next_round(self, limit)
         };
-        let (pins, ids) = self.pin_for_round(&round.ids)?;
+        let (mut pins, mut ids) = self.pin_for_round(&round.ids)?;
         let damaged: Vec<MetaId> = round.ids.iter().copied().filter(|id| !ids.contains(id)).collect();
-        let are_carried = self.carry_on(rounds, &damaged, round.to)?;
+        let (read_since, are_carried) = self.carry_on(rounds, &damaged, round.to)?;
+        ids.extend(read_since.ids());
+        pins.push(read_since);
+        // Those that may still be torn are named, too.
+        let names_max = names_max - self.state.lock().sweep.torn.len();
         for some in ids.chunks(names_max) {
             let anchor = {
                 let state = self.state.lock();
@@ -187,21 +194,32 @@ impl Store {
     }
 
     /// Appends what damaged pages of a round, which ends at `to`, lack: so the blocks before may be
-    /// dropped. Returns false if the map log has no space for it.
-    fn carry_on(&self, rounds: &mut Rounds, damaged: &[MetaId], to: Position) -> Result<bool, TierError> {
-        if damaged.is_empty() {
-            return Ok(true);
-        }
-        let batch = {
-            let state = self.state.lock();
+    /// dropped. Returns false if the map log has no space for it. A page that another thread could
+    /// read since is returned, pinned: it has by now what it lacked, and the round writes it.
+    fn carry_on(
+        &self,
+        rounds: &mut Rounds,
+        damaged: &[MetaId],
+        to: Position,
+    ) -> Result<(Pins<'_>, bool), TierError> {
+        let (read_since, batch) = {
+            let state = &mut *self.state.lock();
+            let (read, damaged): (Vec<MetaId>, Vec<MetaId>) =
+                damaged.iter().partition(|id| state.cache.pin(**id));
             let mut frames = Vec::new();
             damaged.iter().for_each(|id| state.carry(&self.geometry, *id, &mut frames));
-            state.map_log.carrying(&self.geometry, state.space.groups(), frames)
+            let batch = match damaged.as_slice() {
+                [] => None,
+                _ => Some(state.map_log.carrying(&self.geometry, state.space.groups(), frames)),
+            };
+            (Pins::of_pinned(self, read), batch)
         };
-        match batch {
-            None => Ok(false),
-            Some(batch) => self.append_blocks(rounds, &batch, to).map(|()| true),
-        }
+        let are_carried = match batch {
+            None => true,
+            Some(None) => false,
+            Some(Some(batch)) => self.append_blocks(rounds, &batch, to).map(|()| true)?,
+        };
+        Ok((read_since, are_carried))
     }
 
     /// Pins the pages of a round; those that cannot be read are left out.
@@ -225,12 +243,14 @@ impl Store {
         Ok((pins, whole))
     }
 
-    /// Writes a totals page with this anchor that names `ids`.
+    /// Writes a totals page with this anchor that names `ids`, and the pages that may be torn.
     fn announce(&self, rounds: &mut Rounds, anchor: Anchor, ids: &[MetaId]) -> Result<(), TierError> {
         {
-            let mut state = self.state.lock();
+            let state = &mut *self.state.lock();
             let page = state.cache.get(MetaId::Totals).expect("the totals page is pinned");
-            totals::announce(&mut page.body, anchor, ids);
+            let torn = state.sweep.torn.iter().filter(|id| !ids.contains(id));
+            let ids: Vec<MetaId> = ids.iter().chain(torn).copied().collect();
+            totals::announce(&mut page.body, anchor, &ids);
         }
         self.write_pages(rounds, &[MetaId::Totals])?;
         let mut state = self.state.lock();
@@ -263,7 +283,8 @@ impl Store {
         outcome
     }
 
-    /// Writes again, whole, what a crash tore, before the totals page names other pages.
+    /// Writes again, whole, what a crash tore, before the totals page names other pages. What cannot
+    /// be read goes on being named.
     fn mend_torn(&self, rounds: &mut Rounds) -> Result<(), TierError> {
         let ids: Vec<MetaId> = {
             let state = &mut *self.state.lock();
@@ -275,10 +296,11 @@ impl Store {
             return Ok(());
         }
         let loaded = self.load(&ids);
-        let mut torn = Vec::new();
+        let (mut torn, mut unread) = (Vec::new(), Vec::new());
         for (id, loaded) in ids.into_iter().zip(loaded) {
             match loaded {
                 Ok(loaded) if !loaded.sound => torn.push(id),
+                Err(error) if error.kind == TierErrorKind::Unreadable => unread.push((id, error)),
                 Err(error) if error.kind != TierErrorKind::Damaged => return Err(error),
                 // Whole, or damaged in both slots, which no crash does.
                 _ => {}
@@ -289,8 +311,17 @@ impl Store {
             self.write_pages(rounds, &whole)?;
         }
         drop(pins);
+        let left: BTreeSet<MetaId> = unread.iter().map(|(id, _)| *id).collect();
         let mut state = self.state.lock();
-        state.sweep.torn.clear();
-        Ok(())
+        state.sweep.torn.retain(|id| left.contains(id) || (torn.contains(id) && !whole.contains(id)));
+        match unread.pop() {
+            // Too little space is left to name what a round writes.
+            Some((_, error))
+                if 2 * state.sweep.torn.len() > totals::names_max(self.geometry.body_bytes()) =>
+            {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -136,7 +136,9 @@ fn no_fault_is_seen_where_there_is_none() {
         }
         let _ends = SetOnDrop(&stop);
         let mut groups = Vec::new();
-        for _ in 0..if cfg!(miri) { 1 } else { 60 } {
+        // On a loaded machine the other threads may get no turn in the first ones.
+        let saw_both = |groups: &[u64]| groups.iter().min() < groups.iter().max();
+        while groups.len() < if cfg!(miri) { 1 } else { 60 } || !saw_both(&groups) && groups.len() < 6000 {
             let report = store.check(true, &mut |_| {}).unwrap();
             assert_eq!((report.faults, &report.damage), (0, &Vec::new()));
             assert!(report.pages >= 900 && report.pages_placed >= 900);

@@ -10,8 +10,11 @@ use crate::store::geometry::Slot;
 use crate::store::meta_page::MetaId;
 use crate::testing::Took;
 use firndb_base::PageId;
-use firndb_base::sync::Arc;
-use firndb_device::{Device, Durability, MemoryDevice};
+use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{Device, DeviceError, DeviceErrorKind, Durability, MemoryDevice};
+use firndb_testkit::hooked::{Call, Hooked};
+use std::ops::Range;
 
 /// Flips a bit in both slots of a metadata page.
 fn damage(store: &Store, device: &MemoryDevice, id: MetaId) {
@@ -34,23 +37,57 @@ struct Opened {
     moved: Vec<PageId>,
 }
 
-fn opened(id: MetaId) -> Opened {
+/// A store with moves in the map log: its device, all of its pages, and those that moved, two of
+/// each map page.
+fn prepared(log: &Arc<TestLog>) -> (Arc<MemoryDevice>, Store, Vec<PageId>, Vec<PageId>) {
     let device = Arc::new(MemoryDevice::new("store"));
-    let log = TestLog::new();
-    let store = create(device.clone(), &log);
-    let pages = allocate(&store, &log, 150).unwrap();
-    write(&store, &log, &pages);
+    let store = create(device.clone(), log);
+    let pages = allocate(&store, log, 150).unwrap();
+    write(&store, log, &pages);
     sweep(&store);
-    // Two of each map page.
     let moved: Vec<PageId> = pages.iter().copied().filter(|page| page.0 % 20 == 5).collect();
-    write(&store, &log, &moved);
+    write(&store, log, &moved);
     store.sync().unwrap();
     log.flush(log.end()).unwrap();
+    (device, store, pages, moved)
+}
+
+/// Opens it over a device.
+fn open(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
+    let store = recover(device, &log.records(), log.end(), log.end()).unwrap();
+    store.attach_journal(log.clone());
+    store
+}
+
+fn opened(id: MetaId) -> Opened {
+    let log = TestLog::new();
+    let (device, store, pages, moved) = prepared(&log);
     damage(&store, &device, id);
     drop(store);
-    let store = recover(device.clone(), &log.records(), log.end(), log.end()).unwrap();
-    store.attach_journal(log.clone());
-    Opened { device, log, store, pages, moved }
+    Opened { store: open(device.clone(), &log), device, log, pages, moved }
+}
+
+/// The bytes of a metadata page's slots.
+fn slots_of(store: &Store, id: MetaId) -> Range<u64> {
+    let at = store.geometry.meta_offset(id, Slot::A).min(store.geometry.meta_offset(id, Slot::B));
+    at..at + 2 * store.geometry.meta_bytes as u64
+}
+
+/// A device that fails reads of these bytes while it is told to.
+fn failing(inner: &Arc<MemoryDevice>, bytes: Range<u64>, fails: &Arc<AtomicBool>) -> Arc<dyn Device> {
+    let fails = fails.clone();
+    Hooked::over(inner.clone(), move |call| match call {
+        Call::Read { offset, len } if fails.load(Relaxed) && meets(&bytes, offset, len) => Err(unreadable()),
+        _ => Ok(()),
+    })
+}
+
+fn meets(bytes: &Range<u64>, offset: u64, len: usize) -> bool {
+    offset < bytes.end && bytes.start < offset + len as u64
+}
+
+fn unreadable() -> DeviceError {
+    DeviceError::new(DeviceErrorKind::Failed, "unreadable on purpose")
 }
 
 impl Opened {
@@ -157,4 +194,98 @@ fn pages_are_written_although_the_bitmap_page_of_their_old_place_is_damaged() {
     let newest = fold(&opened.log.records(), opened.log.end());
     sweep(&opened.store);
     compare(&opened.store, &newest);
+}
+
+/// Cause: another thread read a bitmap page after the round had found it unreadable, and what it
+/// lacked was then carried on as nothing. Effect: places in use counted as free after an opening.
+#[test]
+fn a_bitmap_page_that_another_thread_could_read_is_written_by_the_round() {
+    let (bits, map) = (MetaId::Bitmap(0), MetaId::Map(1));
+    let log = TestLog::new();
+    let (device, store, ..) = prepared(&log);
+    let (bits_at, map_at) = (slots_of(&store, bits), slots_of(&store, map));
+    drop(store);
+    let reader: Arc<Mutex<Option<Arc<Store>>>> = Arc::default();
+    let (shared, was_read) = (reader.clone(), Arc::new(AtomicBool::new(false)));
+    let read = was_read.clone();
+    let hooked = Hooked::over(device.clone(), move |call| {
+        let Call::Read { offset, len } = call else { return Ok(()) };
+        let Some(store) = shared.lock().clone() else { return Ok(()) };
+        // The round reads one page at a time by now, and has given the bitmap page up.
+        if meets(&map_at, offset, len) && !store.state.lock().cache.loading.contains(&bits) {
+            *shared.lock() = None;
+            drop(store.pin(&[bits]).expect("it can be read again"));
+            read.store(true, Relaxed);
+            return Err(unreadable());
+        }
+        if meets(&map_at, offset, len) || meets(&bits_at, offset, len) { Err(unreadable()) } else { Ok(()) }
+    });
+    let store = Arc::new(open(hooked, &log));
+    *reader.lock() = Some(store.clone());
+    // The second circle drops what the first one carried past.
+    for _ in 0..2 {
+        store.sweep_all(&mut store.write_back.lock()).unwrap();
+    }
+    assert!(was_read.load(Relaxed));
+    let newest = fold(&log.records(), log.end());
+    compare(&open(copy(&*device), &log), &newest);
+}
+
+/// Cause: only damage was passed over where free space is looked for. Effect: a bitmap page that
+/// could not be read failed all writes, since its group seemed to have the most space.
+#[test]
+fn pages_are_written_although_a_bitmap_page_cannot_be_read() {
+    let log = TestLog::new();
+    let (device, store, pages, moved) = prepared(&log);
+    let fails = Arc::new(AtomicBool::new(true));
+    let bad = failing(&device, slots_of(&store, MetaId::Bitmap(0)), &fails);
+    drop(store);
+    let mut opened = Opened { store: open(bad, &log), device, log, pages, moved };
+    let all = opened.pages.clone();
+    opened.work(&all, 6);
+    opened.assert_newest(&all);
+    fails.store(false, Relaxed);
+    opened.work(&all, 6);
+    compare(&opened.store, &fold(&opened.log.records(), opened.log.end()));
+}
+
+/// Cause: what a crash may have torn was to be read before anything else was written. Effect: one
+/// such page that could not be read stopped checkpoints once the map log was full.
+#[test]
+fn checkpoints_go_on_past_a_page_that_may_be_torn_and_cannot_be_read() {
+    let id = MetaId::Map(1);
+    let log = TestLog::new();
+    let (device, store, pages, moved) = prepared(&log);
+    let slots = slots_of(&store, id);
+    drop(store);
+    // A crash while the page is being written, and its slot is torn.
+    let image: Arc<Mutex<Option<Arc<MemoryDevice>>>> = Arc::default();
+    let (inner, taken, at) = (device.clone(), image.clone(), slots.clone());
+    let hooked = Hooked::over(device, move |call| {
+        if let Call::Write { offset, data, .. } = call
+            && meets(&at, offset, data.len())
+            && taken.lock().is_none()
+        {
+            let torn = copy(&*inner);
+            let from = offset.max(at.start);
+            torn.write(from, &vec![0xA5; 512], Durability::Later).unwrap();
+            *taken.lock() = Some(torn);
+        }
+        Ok(())
+    });
+    let store = open(hooked, &log);
+    sweep(&store);
+    let device = image.lock().take().expect("the page was written");
+
+    let fails = Arc::new(AtomicBool::new(true));
+    let store = open(failing(&device, slots, &fails), &log);
+    let mut opened = Opened { store, device, log, pages, moved };
+    let is_of = opened.is_of(id);
+    let others: Vec<PageId> = opened.pages.iter().copied().filter(|page| !is_of(page)).collect();
+    opened.work(&others, 6);
+    opened.assert_newest(&others);
+    fails.store(false, Relaxed);
+    // It is still known that the slot may be torn.
+    opened.work(&others, 20);
+    compare(&opened.store, &fold(&opened.log.records(), opened.log.end()));
 }
