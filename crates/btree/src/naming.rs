@@ -267,3 +267,37 @@ impl Tree {
 pub fn is_given_up(page: &[u8]) -> bool {
     page.strip_prefix(GIVEN_UP).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redo::{PageChange, give_up_page};
+    use firndb_base::Lsn;
+    use firndb_log::{Kind, Record};
+
+    #[test]
+    fn the_record_of_an_image_is_pinned_and_makes_the_page() {
+        let mut body = Vec::new();
+        op::begin(&mut body, PageId(5), Lsn(0), &[]);
+        let kind = op::image(&mut body, &[7, 0, 8, 0, 0]);
+        assert_eq!((kind, &body[..]), (Kind::TREE_IMAGE, &[5, 0, 0, 7, 0, 8][..]));
+        assert_eq!(kind.0, 0x2c);
+        let change = PageChange::decode(Record { kind, body: &body }).unwrap();
+        assert!(change.overwrites() && !change.frees());
+        let mut page = [9; 5];
+        change.rehearse(&page).unwrap();
+        change.apply(&mut page).unwrap();
+        assert_eq!(page, [7, 0, 8, 0, 0]);
+        assert!(change.rehearse(&[0; 2]).is_err(), "an image longer than its page");
+        assert!(change.apply(&mut [0; 2]).is_err());
+    }
+
+    #[test]
+    fn only_a_page_that_was_given_up_counts_as_one() {
+        let mut page = [1; 64];
+        give_up_page(&mut page);
+        assert!(is_given_up(&page));
+        page[63] = 1;
+        assert!(!is_given_up(&page) && !is_given_up(&[0; 64]) && !is_given_up(&[]));
+    }
+}

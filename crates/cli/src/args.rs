@@ -38,6 +38,9 @@ pub enum Command {
     /// Show, attach, detach, resize or replace a database's flash cache
     #[command(subcommand)]
     Cache(crate::cache_device::Cache),
+    /// List page files, make one of a file, or copy one to a file
+    #[command(subcommand)]
+    Pagefile(crate::page_files::PageFiles),
     /// Show, add, remove or replace the devices of a database's log
     #[command(subcommand)]
     Log(crate::log_array::Log),
@@ -74,6 +77,7 @@ impl Command {
                 | Cache::Replace(_)
                 | Cache::Abandon(_),
             )
+            | Command::Pagefile(_)
             | Command::Log(Log::Add(_) | Log::Remove(_) | Log::Replace(_)) => return None,
             #[cfg(feature = "lab")]
             Command::Lab(command) => return command.results(),

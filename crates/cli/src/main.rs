@@ -16,6 +16,7 @@ mod characterize_pictures;
 mod characterize_report;
 mod inspect;
 mod log_array;
+mod page_files;
 mod profiles;
 
 use args::{Arguments, Command};
@@ -82,6 +83,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Restore(args) => backup::restore(args),
         Command::Archive(command) => backup::archive(command),
         Command::Log(command) => log_array::run(command),
+        Command::Pagefile(command) => page_files::run(command),
         Command::Cache(command) => cache_device::run(command),
         Command::Characterize(characterize) => characterize::run(characterize),
         Command::Profiles(profiles) => profiles::run(profiles),

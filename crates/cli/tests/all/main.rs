@@ -10,5 +10,6 @@ mod flash_cache_is_managed;
 mod lab;
 mod log_devices_are_managed;
 mod looking_changes_nothing;
+mod page_files_go_in_and_out;
 mod support;
 mod tpcc_runs_as_a_new_user_would;

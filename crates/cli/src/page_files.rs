@@ -1,0 +1,156 @@
+//! `firn pagefile`: page files of a database, listed, filled from a file and copied to one.
+
+use crate::{caches, inspect};
+use clap::{Args, Subcommand};
+use firndb::{Database, ErrorKind, PageFile};
+use firndb_console::{Failure, progress, say, size};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// What to do with page files.
+#[derive(Debug, Subcommand)]
+pub enum PageFiles {
+    /// List the page files of a database, with their lengths
+    List(List),
+    /// Make a page file of a file, in one transaction
+    Import(Import),
+    /// Write a page file, as it is now, to a file
+    Export(Export),
+}
+
+/// `firn pagefile list`.
+#[derive(Args, Debug)]
+pub struct List {
+    /// The database's directory
+    pub dir: PathBuf,
+}
+
+/// `firn pagefile import`.
+#[derive(Args, Debug)]
+pub struct Import {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// The page file's name
+    pub name: String,
+    /// What it is to hold: a multiple of the database's page size
+    pub file: PathBuf,
+    /// Replace the contents of a page file that is there
+    #[arg(long)]
+    pub replace: bool,
+}
+
+/// `firn pagefile export`.
+#[derive(Args, Debug)]
+pub struct Export {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// The page file's name
+    pub name: String,
+    /// The file, which must not be there
+    pub file: PathBuf,
+}
+
+/// `firn pagefile …`.
+pub fn run(command: &PageFiles) -> Result<(), Failure> {
+    match command {
+        PageFiles::List(args) => list(args),
+        PageFiles::Import(args) => import(args),
+        PageFiles::Export(args) => export(args),
+    }
+}
+
+fn list(args: &List) -> Result<(), Failure> {
+    let db = inspect::look(&args.dir)?;
+    let mut tx = db.snapshot();
+    let mut listed = 0;
+    for name in db.page_file_names() {
+        let file = db.page_file(&name)?;
+        let pages = file.pages(&mut tx)?;
+        say!("{name}: {pages} pages, {}", size::show(pages * file.page_size() as u64));
+        listed += 1;
+    }
+    if listed == 0 {
+        say!("{} has no page files", args.dir.display());
+    }
+    drop(tx);
+    Ok(db.close()?)
+}
+
+fn import(args: &Import) -> Result<(), Failure> {
+    let shown = args.file.display();
+    let source = File::open(&args.file).map_err(|error| Failure::new(format!("{shown}: {error}")))?;
+    let len = source.metadata()?.len();
+    let db = caches::options().create(false).on_recovery(progress::recovery()).open(&args.dir)?;
+    let page_size = db.statistics().page_size as u64;
+    if !len.is_multiple_of(page_size) {
+        let padded = len.next_multiple_of(page_size);
+        return Err(Failure::new(format!(
+            "{shown} has {len} bytes, no multiple of the database's page size of {page_size}: pad it with zeros \
+             first (truncate -s {padded} {shown})"
+        )));
+    }
+    let (file, is_new) = match db.create_page_file(&args.name) {
+        Ok(file) => (file, true),
+        Err(error) if error.kind() == ErrorKind::Exists && args.replace => (db.page_file(&args.name)?, false),
+        Err(error) if error.kind() == ErrorKind::Exists => {
+            let message = format!("{error}: --replace replaces its contents, another name keeps them");
+            return Err(Failure::new(message));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let filled = fill(&db, &file, source, &args.file, len / page_size);
+    drop(file);
+    if filled.is_err() && is_new {
+        // The first error says more.
+        let _ = db.drop_page_file(&args.name);
+    }
+    filled?;
+    say!("{}: {} pages, {}", args.name, len / page_size, size::show(len));
+    Ok(db.close()?)
+}
+
+/// Replaces the contents of a page file by those of a file, or changes nothing.
+fn fill(db: &Database, file: &PageFile, source: File, path: &Path, pages: u64) -> Result<(), Failure> {
+    let mut source = BufReader::with_capacity(1 << 20, source);
+    let bar = progress::bar("importing", pages);
+    let mut image = vec![0; file.page_size()];
+    let mut tx = db.begin();
+    tx.set_pages(file, 0)?;
+    tx.set_pages(file, pages)?;
+    for page in 0..pages {
+        let read = source.read_exact(&mut image);
+        read.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        // What is zeros is so already.
+        if image.iter().any(|byte| *byte != 0) {
+            tx.put_page(file, page, &image)?;
+        }
+        bar.set_position(page);
+    }
+    tx.commit()?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn export(args: &Export) -> Result<(), Failure> {
+    let db = inspect::look(&args.dir)?;
+    let file = db.page_file(&args.name)?;
+    let mut tx = db.snapshot();
+    let pages = file.pages(&mut tx)?;
+    let explain = |error: std::io::Error| Failure::new(format!("{}: {error}", args.file.display()));
+    let target = File::create_new(&args.file).map_err(explain)?;
+    let bar = progress::bar("exporting", pages);
+    let mut out = BufWriter::with_capacity(1 << 20, target);
+    let mut image = Vec::new();
+    for page in 0..pages {
+        tx.read_page_into(&file, page, &mut image)?;
+        out.write_all(&image).map_err(explain)?;
+        bar.set_position(page);
+    }
+    let target = out.into_inner().map_err(|error| explain(error.into_error()))?;
+    target.sync_all().map_err(explain)?;
+    bar.finish_and_clear();
+    say!("{}: {pages} pages, {}", args.file.display(), size::show(pages * file.page_size() as u64));
+    drop((tx, file));
+    Ok(db.close()?)
+}
