@@ -41,9 +41,10 @@ fn unprepared() -> TierError {
 }
 
 impl Store {
-    /// Places that have space.
+    /// Places that have space; none if damaged totals count more groups without than there are.
     pub(crate) fn backed_places(&self, state: &mut State) -> u64 {
-        (state.space.groups() - state.totals().unbacked_groups) * self.geometry.places_per_group
+        let backed = state.space.groups().saturating_sub(state.totals().unbacked_groups);
+        backed * self.geometry.places_per_group
     }
 
     /// Every page that is allocated or reserved can be written.

@@ -82,8 +82,9 @@ fn tpcc_is_measured_beside_a_scan() {
     }
     let (values, all) = measured(&result);
     assert_eq!((values.len(), all), (2, TARGETS), "{values:?}");
+    // Of some fifty transactions.
     for (name, value) in values {
-        assert!((0.1..1.2).contains(&value), "{name}: {value}");
+        assert!((0.1..2.0).contains(&value), "{name}: {value}");
     }
 }
 

@@ -270,12 +270,12 @@ fn of_a_newer_format_version() {
             fs::write(dir.join("superblock"), bytes).expect("written");
         },
     );
-    template.refused("a store of version 2", ErrorKind::Unusable, &["store", "version 2", "newer"], |dir| {
+    template.refused("a store of version 3", ErrorKind::Unusable, &["store", "version 3", "newer"], |dir| {
         let mut bytes = template.files["store"].clone();
         for slot in [0, 64 << 10] {
             let slot = &mut bytes[slot..slot + 4096];
             if slot[..8] == *b"FIRNSTOR" {
-                slot[8..12].copy_from_slice(&2u32.to_le_bytes());
+                slot[8..12].copy_from_slice(&3u32.to_le_bytes());
                 let mut rest = slot[..64].to_vec();
                 rest.extend_from_slice(&slot[68..]);
                 let checksum = crc32c(&rest);
