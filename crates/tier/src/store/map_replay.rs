@@ -12,7 +12,7 @@ use super::carried::CARRIED;
 use super::geometry::Geometry;
 use super::map_block::{self, Anchor, Block, Frame};
 use super::map_log::{Live, MapLog, Position};
-use crate::error::TierError;
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::{DatabaseId, Lsn};
 use firndb_device::{AlignedBuf, Device, Io, IoOp};
 use std::collections::VecDeque;
@@ -127,6 +127,16 @@ pub(crate) fn replay(
         head = block.next_spot();
         last = pass(&block, &mut begun, last, redo)?;
         live.push_back(Live { spot: block.spot, last, mark: Position::default() });
+    }
+    if head.block >= most {
+        return Err(TierError::new(
+            TierErrorKind::Damaged,
+            format!(
+                "the map log goes on at block {}, and the store has {most}: run a check, then restore the database \
+                 from a backup",
+                head.block
+            ),
+        ));
     }
     let unread = blocks.unreadable.iter().find(|(number, _)| *number == head.block);
     let unread = unread.map(|(_, error)| error.clone());
