@@ -283,8 +283,8 @@ impl Store {
         outcome
     }
 
-    /// Writes again, whole, what a crash tore, before the totals page names other pages. What cannot
-    /// be read goes on being named.
+    /// Writes again, whole, what a crash tore, before the totals page names other pages. What
+    /// cannot be read goes on being named.
     fn mend_torn(&self, rounds: &mut Rounds) -> Result<(), TierError> {
         let ids: Vec<MetaId> = {
             let state = &mut *self.state.lock();
