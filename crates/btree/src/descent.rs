@@ -356,8 +356,10 @@ impl Tree {
     ///
     /// A latched page that is a leaf of this tree with fences around the key *is* the key's leaf,
     /// however it was found: fences of leaves never overlap, they change only under the leaf's
-    /// exclusive latch, and the frame of a page that is freed is forgotten under that latch too. It
-    /// is the first latch taken, so the order of latches is kept.
+    /// exclusive latch, and the frame of a page that is freed is forgotten under that latch too.
+    /// That the bytes are a node's at all is certain since the page stayed in its frame: content
+    /// that callers keep in whole pages may look like any node (`naming.rs`). The caller holds no
+    /// latch, so the order of latches is kept.
     fn hinted_leaf(&self, key: &[u8]) -> Option<(ExclusiveGuard<'_>, NodeParts)> {
         let leaf = self.pool().exclusive_seen(hint::recall(self)?)?;
         let node = Node::new(&leaf).ok()?;

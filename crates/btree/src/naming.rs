@@ -26,6 +26,7 @@ use crate::stock::{Lack, Stock, Stop};
 use crate::tree::Tree;
 use firndb_base::PageId;
 use firndb_base::codec::Malformed;
+use firndb_buffer::InMemory;
 use firndb_log::LogClass;
 
 /// Pages freed by one group of [`Tree::sweep_naming`], at most.
@@ -125,10 +126,10 @@ impl Tree {
             match outcome? {
                 Outcome::Done(result) => return Ok(result),
                 Outcome::Removed(result) => {
-                    let small = {
-                        let (leaf, parts) = self.leaf_shared(Target::Key(key))?;
-                        self.is_small_node(&Node::at(&leaf, parts), leaf.page())
-                    };
+                    // The change is done: that its leaf cannot be fixed again is no failure of it.
+                    let small = self
+                        .leaf_shared(Target::Key(key))
+                        .is_ok_and(|(leaf, parts)| self.is_small_node(&Node::at(&leaf, parts), leaf.page()));
                     if small {
                         self.merge_opportunely(key, class);
                     }
@@ -158,7 +159,12 @@ impl Tree {
         garbage: &mut impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Result<Outcome<R>, E>, Stop> {
         let fresh = image.map(|image| stock.take().map(|page| (page, image))).transpose()?;
-        let (leaf, parts) = self.leaf_for_change(key)?;
+        // With a page from the stock the thread holds a latch: it must not wait for the frame of a
+        // hint, which may have got that very page, or one that another thread has reserved.
+        let (leaf, parts) = match fresh {
+            Some(_) => self.leaf_exclusive(Target::Key(key))?,
+            None => self.leaf_for_change(key)?,
+        };
         let page = leaf.page();
         hint::remember(self, leaf.optimistic());
         let damaged = |error| TreeError::damaged(page, error);
@@ -197,7 +203,7 @@ impl Tree {
             group.fill(fresh, draft);
         }
         if let Some(freed) = freed {
-            self.free_pages(&mut group, &[freed])?;
+            self.free_named(&mut group, page, &[freed])?;
         }
         group.change(leaf, Draft::of(page, planned.kind, body));
         group.commit(stock)?;
@@ -254,10 +260,27 @@ impl Tree {
         }
         let draft = Draft::new(&leaf, |body| op::sweep(body, &slots));
         let mut group = Group::new(stock);
-        self.free_pages(&mut group, &pages)?;
+        self.free_named(&mut group, page, &pages)?;
         group.change(leaf, draft);
         group.commit(stock)?;
         Ok(SweptNames { removed, more, high })
+    }
+
+    /// Adds pages to free that entries of `leaf` name, which this thread holds latched. The entries
+    /// may be damaged and name any page, also one above the leaf: so no latch is waited for.
+    fn free_named<'p>(&'p self, group: &mut Group<'p>, leaf: PageId, pages: &[PageId]) -> Result<(), Stop> {
+        for &page in pages {
+            if page == leaf || page == self.root() {
+                let error = Malformed { what: "an entry that names a page of its own tree" };
+                return Err(TreeError::damaged(leaf, error).into());
+            }
+            match self.pool().try_exclusive_in_memory(page) {
+                InMemory::Latched(guard) => group.free(guard),
+                InMemory::Absent(kept_out) => group.free_absent(kept_out),
+                InMemory::BeingRead => return Err(Stop::Lacks(Lack::Page(page))),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::counters::Counters;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::state::{Frame, can_be_held};
-use crate::frame::{ExclusiveHold, Filled, FrameId};
+use crate::frame::{ExclusiveHold, Filled, FrameId, Frames};
 use crate::guard::{ExclusiveGuard, OptimisticRef, SharedGuard};
 use crate::page_use::{PageUse, Uses};
 use crate::pool::BufferPool;
@@ -17,7 +17,7 @@ pub enum InMemory<'a> {
     Latched(ExclusiveGuard<'a>),
     /// It is in no frame.
     Absent(KeptOut<'a>),
-    /// Another thread is reading it just now.
+    /// Another thread is reading it just now, or, for a call that does not wait, has it latched.
     BeingRead,
 }
 
@@ -106,6 +106,20 @@ impl BufferPool {
     /// is just being read is not waited for. For callers that hold other latches. A page that is
     /// [`InMemory::Absent`] stays absent as long as that is kept and no other thread can fix it.
     pub fn exclusive_in_memory(&self, page: PageId) -> InMemory<'_> {
+        self.in_memory(page, Frames::exclusive_filled)
+    }
+
+    /// As [`BufferPool::exclusive_in_memory`], waiting for no latch either: for callers that cannot
+    /// tell where the page comes in the order of latches.
+    pub fn try_exclusive_in_memory(&self, page: PageId) -> InMemory<'_> {
+        self.in_memory(page, Frames::try_exclusive_filled)
+    }
+
+    fn in_memory<'a>(
+        &'a self,
+        page: PageId,
+        latch: impl Fn(&'a Frames, FrameId, PageId) -> Filled<ExclusiveHold<'a>>,
+    ) -> InMemory<'a> {
         loop {
             let found = self.table.find(&self.frames, page);
             let Some(id) = found.or_else(|| self.table.lock(page).find(&self.frames)) else {
@@ -115,7 +129,7 @@ impl BufferPool {
                 }
                 return InMemory::Absent(kept_out);
             };
-            match self.frames.exclusive_filled(id, page) {
+            match latch(&self.frames, id, page) {
                 Filled::Latched(hold) => {
                     self.note_hit(hold.frame(), PageUse::Working);
                     return InMemory::Latched(ExclusiveGuard::new(self, hold));
@@ -156,10 +170,14 @@ impl BufferPool {
         })
     }
 
-    /// Latches a page seen before, for changing, if it is still in that frame; it may have changed,
-    /// so the caller checks whether it is still the page it wants.
+    /// Latches a page seen before, for changing, if it has stayed in its frame ever since: then it
+    /// was not freed either. It may have changed, so the caller checks whether it is still the page
+    /// it wants.
     pub fn exclusive_seen(&self, seen: OptimisticRef) -> Option<ExclusiveGuard<'_>> {
         let hold = self.frames.exclusive(seen.frame, seen.page)?;
+        if hold.frame().arrivals() != seen.arrivals {
+            return None;
+        }
         self.note_hit(hold.frame(), PageUse::Working);
         Some(ExclusiveGuard::new(self, hold))
     }

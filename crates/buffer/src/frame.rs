@@ -204,6 +204,16 @@ impl Frames {
         let hold = ExclusiveHold { frames: self, id };
         if frame.holds(page) { Filled::Latched(hold) } else { Filled::Gone }
     }
+    /// As [`Frames::exclusive_filled`], if that needs no waiting; a frame that another thread has
+    /// latched counts as one being filled.
+    pub(crate) fn try_exclusive_filled(&self, id: FrameId, page: PageId) -> Filled<ExclusiveHold<'_>> {
+        let hold = self.try_exclusive(id);
+        match hold {
+            _ if !self.get(id).holds(page) => Filled::Gone,
+            Some(hold) => Filled::Latched(hold),
+            None => Filled::Filling,
+        }
+    }
     /// Runs `lock` unless the frame is being filled or holds another page by now; `None` once it is
     /// latched.
     #[cold]

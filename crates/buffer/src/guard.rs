@@ -6,7 +6,7 @@
 //! [`ExclusiveGuard::redo`].
 
 use crate::changed::Changed;
-use crate::frame::state::Pin;
+use crate::frame::state::{Frame, Pin};
 use crate::frame::{ExclusiveHold, FrameId, SharedHold};
 use crate::pool::BufferPool;
 use firndb_base::sync::thread;
@@ -38,7 +38,7 @@ impl<'a> SharedGuard<'a> {
     /// A note of frame and latch version, with which the page can be latched again cheaply if it
     /// has not changed meanwhile.
     pub fn optimistic(&self) -> OptimisticRef {
-        OptimisticRef { page: self.page(), frame: self.hold.id(), counter: self.hold.frame().counter() }
+        OptimisticRef::of(self.page(), self.hold.id(), self.hold.frame())
     }
 }
 
@@ -76,7 +76,7 @@ impl<'a> ExclusiveGuard<'a> {
     }
     /// As [`SharedGuard::optimistic`]; a change through this guard makes it stale.
     pub fn optimistic(&self) -> OptimisticRef {
-        OptimisticRef { page: self.page(), frame: self.hold.id(), counter: self.hold.frame().counter() }
+        OptimisticRef::of(self.page(), self.hold.id(), self.hold.frame())
     }
 
     /// Announces a change before its record is appended, so that a checkpoint that starts in
@@ -275,10 +275,16 @@ impl Drop for IntentGuard<'_> {
 pub struct OptimisticRef {
     pub(crate) page: PageId,
     pub(crate) frame: FrameId,
+    pub(crate) arrivals: u32,
     pub(crate) counter: u64,
 }
 
 impl OptimisticRef {
+    /// The caller holds the frame latched.
+    #[inline]
+    fn of(page: PageId, id: FrameId, frame: &Frame) -> OptimisticRef {
+        OptimisticRef { page, frame: id, arrivals: frame.arrivals(), counter: frame.counter() }
+    }
     pub fn page(&self) -> PageId {
         self.page
     }

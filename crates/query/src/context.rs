@@ -22,7 +22,7 @@ pub struct QueryOptions {
 }
 
 impl QueryOptions {
-    /// Least memory of a query of up to [`Context::NODES_AT_LEAST`] operators.
+    /// Least memory of a query of few operators; each of more needs its share.
     pub const MEMORY_MIN: usize = 64 << 10;
 }
 

@@ -34,7 +34,7 @@ use crate::page_file::named_page;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::{Arc, Weak};
 use firndb_base::{PageId, Progress, TreeId, TxnId};
-use firndb_btree::{Judgement, Position, SweptNames, Tree};
+use firndb_btree::{Judgement, Position, SweptNames, Tree, TreeErrorKind};
 use firndb_log::LogClass;
 use firndb_txn::{RowHeader, TxnError, TxnErrorKind, TxnManager};
 use std::time::Duration;
@@ -283,6 +283,8 @@ impl Catalog {
                 Ok(false)
             }
             Ok(SweptNames { high: None, .. }) => Ok(true),
+            // An earlier epoch began to clear the tree, after its last row was removed.
+            Err(error) if error.kind == TreeErrorKind::Condemned => Ok(true),
             Err(error) if error.concerns_a_page() && drop.gives_up => {
                 self.report_lost(drop, &format!("{}. Pages that it names could not be freed", error.message));
                 match tree.past_leaf(&Position::At(from.to_vec())) {

@@ -10,7 +10,7 @@ use crate::page_file::{PageFile, PageFileDefinition, named_page};
 use crate::schema;
 use crate::superseded::marked_page;
 use firndb_base::PageId;
-use firndb_btree::{Direction, Position, Tree, Visit};
+use firndb_btree::{Direction, Position, Tree, TreeErrorKind, Visit};
 use firndb_txn::RowHeader;
 
 /// A tree whose entries name pages.
@@ -29,7 +29,7 @@ impl PageOwner {
         let mut position = Some(Position::Start);
         let mut outcome = Ok(());
         while let Some(from) = position {
-            position = self.tree.visit_leaf(&from, Direction::Forward, |key, value| {
+            let visited = self.tree.visit_leaf(&from, Direction::Forward, |key, value| {
                 let named = match self.by_key {
                     true => marked_page(key).map(Some),
                     false => RowHeader::split(value).map_err(Into::into).and_then(|(_, row)| named_page(row)),
@@ -39,7 +39,12 @@ impl PageOwner {
                     Err(error) => outcome = Err(error),
                 }
                 Visit::Continue
-            })?;
+            });
+            position = match visited {
+                // It is being cleared: no row is left.
+                Err(error) if error.kind == TreeErrorKind::Condemned => None,
+                visited => visited?,
+            };
         }
         outcome
     }

@@ -7,6 +7,7 @@ mod calls_beside_structure_changes;
 mod checks_find_damage;
 mod clearing_goes_past_damage;
 mod common;
+mod entries_name_pages;
 mod errors_change_nothing;
 mod garbage_is_swept_from_leaves;
 mod leaves_are_named_by_the_nodes_above;

@@ -36,6 +36,8 @@ pub(crate) struct Frame {
     /// Next frame in the page table's chain; the table gives it its meaning.
     pub(crate) next: AtomicU32,
     waiters: AtomicU32,
+    /// Pages that came into the frame, and left it.
+    arrivals: AtomicU32,
     uses: AtomicU8,
     writing: AtomicBool,
     offered: AtomicBool,
@@ -66,6 +68,7 @@ impl Frame {
             tier_version: AtomicU64::new(0),
             next: AtomicU32::new(u32::MAX),
             waiters: AtomicU32::new(0),
+            arrivals: AtomicU32::new(0),
             uses: AtomicU8::new(Uses::COLD.byte()),
             writing: AtomicBool::new(false),
             offered: AtomicBool::new(false),
@@ -98,7 +101,13 @@ impl Frame {
     pub(crate) fn set_page(&self, page: Option<PageId>) {
         assert!(page.is_none_or(can_be_held), "the greatest number is not a page");
         self.debug_assert_exclusive();
+        self.arrivals.store(self.arrivals().wrapping_add(1), Relaxed);
         self.page.store(page.map_or(NO_PAGE, |page| page.0), SeqCst);
+    }
+    /// Changes when a page comes into the frame or leaves it: as long as it is the same, so is the
+    /// page, in the same incarnation. The caller holds a latch.
+    pub(crate) fn arrivals(&self) -> u32 {
+        self.arrivals.load(Relaxed)
     }
     /// Whether a thread is about to block on the latch. Certain only after the page number was
     /// removed.

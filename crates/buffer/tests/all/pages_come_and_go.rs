@@ -218,6 +218,19 @@ fn a_note_of_a_page_is_good_until_the_page_changes_or_leaves() {
 }
 
 #[test]
+fn a_page_seen_is_refused_once_its_frame_got_a_page_anew() {
+    let world = World::new(16, 2);
+    let page = world.pages[0];
+    let seen = world.pool.shared(page).expect("fixed").optimistic();
+    world.count_up(page);
+    assert!(world.pool.exclusive_seen(seen).is_some(), "changes do not matter");
+    drop(world.pool.create(page).expect("a frame"));
+    let now = world.pool.shared(page).expect("fixed").optimistic();
+    assert!(world.pool.exclusive_seen(now).is_some());
+    assert!(world.pool.exclusive_seen(seen).is_none(), "another incarnation of that page number");
+}
+
+#[test]
 fn memory_is_what_the_budget_says() {
     for budget_bytes in [64 << 10, 1 << 20, 5_000_000] {
         let tier = Arc::new(MemoryTier::new(4096));

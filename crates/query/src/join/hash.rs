@@ -40,6 +40,7 @@ pub(crate) struct HashJoin {
     /// Of each partition: what was spilled.
     spilled: Vec<Spilled>,
     build_rows: u64,
+    compared: u64,
     state: State,
     key: Vec<u8>,
     /// The join of the partition that is being joined.
@@ -52,6 +53,9 @@ struct Spilled {
     /// The build side, when it is complete.
     built: Option<Run>,
     probe: Option<RunWriter>,
+    /// The probe side, when it is complete: unlike its writer it has no block in memory, while the
+    /// partitions before it are joined.
+    probed: Option<Run>,
 }
 
 #[derive(Clone, Copy)]
@@ -88,6 +92,7 @@ impl HashJoin {
             bloom: None,
             spilled: (0..partitions).map(|_| Spilled::default()).collect(),
             build_rows: 0,
+            compared: 0,
             state: State::Build,
             key: Vec::new(),
             below: None,
@@ -148,6 +153,9 @@ impl HashJoin {
     ) -> Result<State, QueryError> {
         let probe = self.probe.as_mut().expect("it is read to its end once");
         if !probe.advance(txn, context)? {
+            for spilled in &mut self.spilled {
+                spilled.probed = spilled.probe.take().map(RunWriter::finish).transpose()?;
+            }
             return Ok(State::Partitions);
         }
         let is_whole = join_key(&probe.row(), &self.left_keys, &mut self.key)?;
@@ -172,7 +180,13 @@ impl HashJoin {
     }
 
     /// The probe row beside the rows with its key, from `entry` on, until the batch is full.
-    fn pairs(&mut self, entry: u32, matched: bool, out: &mut Batch) -> Result<State, QueryError> {
+    fn pairs(
+        &mut self,
+        (entry, matched): (u32, bool),
+        txn: &Transaction,
+        context: &Context,
+        out: &mut Batch,
+    ) -> Result<State, QueryError> {
         let (mut at, mut matched) = (Some(entry), matched);
         let probe = self.probe.as_ref().expect("its row is being joined").row();
         let types = self.output.right_types.clone();
@@ -183,6 +197,10 @@ impl HashJoin {
                     return Ok(State::NextProbe);
                 }
                 return Ok(State::Pairs(entry, matched));
+            }
+            self.compared += 1;
+            if self.compared.is_multiple_of(1 << 16) {
+                context.check(txn)?;
             }
             matched |= self.output.pair(probe, Row::accepted(&types, self.table.row(entry)), out)?;
             at = self.table.find_next(entry, &self.key);
@@ -201,12 +219,11 @@ impl HashJoin {
         self.table.clear();
         while let Some(spilled) = self.spilled.pop() {
             // A partition without probe rows has no pairs.
-            if let (Some(build), Some(probe)) = (spilled.built, spilled.probe) {
+            if let (Some(build), Some(probe)) = (spilled.built, spilled.probed) {
                 #[cfg(feature = "testing")]
                 if crate::broken::is(crate::broken::Break::SpilledPartitionForgotten) {
                     continue;
                 }
-                let probe = probe.finish()?;
                 self.below = Some(self.join_below(build, probe, context)?);
                 return Ok(true);
             }
@@ -255,7 +272,9 @@ impl Operator for HashJoin {
                     self.state = State::NextProbe;
                 }
                 State::NextProbe => self.state = self.next_probe(txn, context, out)?,
-                State::Pairs(entry, matched) => self.state = self.pairs(entry, matched, out)?,
+                State::Pairs(entry, matched) => {
+                    self.state = self.pairs((entry, matched), txn, context, out)?;
+                }
                 State::Partitions => {
                     if let Some(below) = &mut self.below
                         && below.next(txn, context, out)?

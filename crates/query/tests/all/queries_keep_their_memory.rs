@@ -92,3 +92,26 @@ fn a_hash_join_finishes_in_a_tenth_of_its_build_side_and_spares_rows_without_par
     assert!(many as usize > bytes, "it recursed: {many} bytes of {bytes}");
     assert!(few < many / 5, "{few} of {many} bytes");
 }
+
+/// Each level of partitions leaves some for later: what their probe rows wait in is no memory.
+#[test]
+fn a_hash_join_recurses_deeply_in_the_least_memory() {
+    let mut rng = Rng::new(10);
+    let world = World::new(4 << 10);
+    let of = random_table(&mut rng, &world, "a", 20_000, 1000);
+    let scan = || {
+        Box::new(Plan::scan(
+            Source::new(&of.table).unwrap().select(&[0, of.schema.columns().len() - 1]).unwrap(),
+        ))
+    };
+    let on = On::keys(JoinKind::Inner, &[(0, 0)]);
+    let plan = Plan::HashJoin { left: scan(), right: scan(), on };
+    let mut query = Query::new(&plan, &options(QueryOptions::MEMORY_MIN)).unwrap();
+    let mut txn = world.begin();
+    let mut rows = 0;
+    while let Some(batch) = query.next(&mut txn).unwrap() {
+        rows += batch.len();
+    }
+    assert_eq!(rows, of.rows.len());
+    println!("{} bytes at most", query.peak_memory());
+}

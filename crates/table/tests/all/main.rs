@@ -4,6 +4,7 @@
 mod a_check_finds_missing_and_wrong_entries;
 mod a_failing_statement_changes_nothing;
 mod an_index_is_built_while_writers_write;
+mod an_interrupted_drop_of_a_page_file_ends;
 mod common;
 mod cursors_filter_rows;
 mod cursors_go_on_after_a_failure;
