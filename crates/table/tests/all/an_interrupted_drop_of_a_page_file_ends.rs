@@ -41,8 +41,8 @@ fn it_ends_after_a_reopening_between_any_two_steps() {
         world.drop_all();
         let set_aside = world.manager.work_set_aside();
         assert_eq!(world.catalog.pending_drops(), 0, "after {taken} steps: {set_aside:?}");
-        // The root is freed after the row that names it was erased: between the two it is left over,
-        // as that of any dropped tree.
+        // The root is freed after the row that names it was erased: between the two it is left
+        // over, as that of any dropped tree.
         roots_left += world.pages() - without;
         steps += 1;
     }
