@@ -66,31 +66,35 @@ pub(crate) fn describe(row: RowChange<'_>, change: &mut Change, attachment: &mut
 /// Bytes of equality that are cheaper to repeat than to leave out.
 const GAP: usize = 6;
 
+/// Bytes compared at a time.
+const WORD: usize = 8;
+
+const _: () = assert!(GAP >= WORD - 2, "what differs in a word is one range");
+
 /// Reports the ranges in which two payloads of one length differ; ascending, disjoint.
 fn differences(old: &[u8], new: &[u8], mut report: impl FnMut(Range<usize>)) {
     let mut pending: Option<Range<usize>> = None;
-    let mut differs = |at: usize| match &mut pending {
-        Some(last) if at - last.end <= GAP => last.end = at + 1,
+    let mut differs = |range: Range<usize>| match &mut pending {
+        Some(last) if range.start - last.end <= GAP => last.end = range.end,
         _ => {
-            if let Some(done) = pending.replace(at..at + 1) {
+            if let Some(done) = pending.replace(range) {
                 report(done);
             }
         }
     };
-    // Eight bytes at a time over what is equal.
-    let ((old_words, old_tail), (new_words, new_tail)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
+    let ((old_words, old_tail), (new_words, new_tail)) = (old.as_chunks::<WORD>(), new.as_chunks::<WORD>());
     for (i, (old, new)) in old_words.iter().zip(new_words).enumerate() {
         // The lowest byte of the word comes first.
-        let mut difference = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
-        while difference != 0 {
-            let byte = difference.trailing_zeros() / 8;
-            differs(i * 8 + byte as usize);
-            difference &= !(0xff << (8 * byte));
+        let difference = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
+        if difference != 0 {
+            let first = difference.trailing_zeros() as usize / 8;
+            let end = WORD - difference.leading_zeros() as usize / 8;
+            differs(i * WORD + first..i * WORD + end);
         }
     }
-    for (at, (old, new)) in (old_words.len() * 8..).zip(old_tail.iter().zip(new_tail)) {
+    for (at, (old, new)) in (old_words.len() * WORD..).zip(old_tail.iter().zip(new_tail)) {
         if old != new {
-            differs(at);
+            differs(at..at + 1);
         }
     }
     if let Some(last) = pending {
