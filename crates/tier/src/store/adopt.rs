@@ -5,7 +5,7 @@
 //! be their version), but by an *adopt* record of this log that gives the version. Only a store
 //! that is being restored has such records.
 
-use super::apply::concerned;
+use super::apply::{concerned, contradiction};
 use super::journal::made_space;
 use super::records::{self, CHANGES_MAX, Change};
 use super::state::{SLACK_BATCHES_NORMAL, Store};
@@ -94,6 +94,9 @@ impl Store {
                     let message = format!("{page:?} is to be adopted twice");
                     return Err(TierError::new(TierErrorKind::BadArgument, message));
                 }
+            }
+            if let Err((index, error)) = state.check(&self.geometry, changes) {
+                return Err(contradiction(pages[index].0, error));
             }
         }
         let appended = match self.journal()?.append(record) {

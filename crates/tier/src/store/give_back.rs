@@ -36,7 +36,9 @@ impl Store {
                 return Ok(Progress::Idle);
             }
             let last = header.groups - 1;
-            let vacant = last > 0 && state.space.is_vacant(&self.geometry, last);
+            // A page that cannot be read keeps the map log from becoming empty.
+            let may_move = !state.sweep.meets_damage();
+            let vacant = last > 0 && may_move && state.space.is_vacant(&self.geometry, last);
             (vacant.then_some(last), state.space.empty_group(&self.geometry))
         };
         match (last, victim) {

@@ -183,6 +183,9 @@ impl Store {
         }
         drop(pins);
         let mut state = self.state.lock();
+        if ids.len() < round.ids.len() {
+            state.sweep.met_damage(round.to);
+        }
         state.sweep.moved(round.to, round.groups, !are_carried);
         let swept = state.sweep.swept();
         let (live, anchor) = (state.map_log.live(), state.map_log.anchor_at(swept));

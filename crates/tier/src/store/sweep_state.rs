@@ -21,6 +21,8 @@ pub(crate) struct Sweep {
     /// Where the last round ended that left out damaged pages and had no space to carry on what
     /// they lack. Nothing of the map log is dropped until the sweep has gone full circle since.
     pub(super) left_out: Option<Position>,
+    /// Where the last round ended that met pages which cannot be read.
+    damaged: Option<Position>,
     /// Pages that were being written when the process ended, or when a write failed.
     pub(super) torn: BTreeSet<MetaId>,
 }
@@ -43,6 +45,14 @@ impl Sweep {
         if live * REST_SHARE > capacity {
             self.owed += (blocks * groups * CIRCLE_SHARE).div_ceil(capacity);
         }
+    }
+    /// Whether the last circle met pages that cannot be read: then another would, too.
+    pub(crate) fn meets_damage(&self) -> bool {
+        self.damaged.is_some_and(|damaged| self.at < damaged.full_circle())
+    }
+    /// Notes that the round that ends at `to` meets pages that cannot be read.
+    pub(crate) fn met_damage(&mut self, to: Position) {
+        self.damaged = Some(to);
     }
     /// Up to where the map log can be dropped.
     pub(crate) fn swept(&self) -> Position {

@@ -17,7 +17,7 @@ use firndb_testkit::hooked::{Call, Hooked};
 use std::ops::Range;
 
 /// Flips a bit in both slots of a metadata page.
-fn damage(store: &Store, device: &MemoryDevice, id: MetaId) {
+pub(super) fn damage(store: &Store, device: &MemoryDevice, id: MetaId) {
     for slot in [Slot::A, Slot::B] {
         let at = store.geometry.meta_offset(id, slot);
         let mut block = [0; 512];
@@ -28,18 +28,18 @@ fn damage(store: &Store, device: &MemoryDevice, id: MetaId) {
 }
 
 /// A store that was opened with moves in the map log, and the page damaged that `id` chooses.
-struct Opened {
-    device: Arc<MemoryDevice>,
-    log: Arc<TestLog>,
-    store: Store,
-    pages: Vec<PageId>,
+pub(super) struct Opened {
+    pub device: Arc<MemoryDevice>,
+    pub log: Arc<TestLog>,
+    pub store: Store,
+    pub pages: Vec<PageId>,
     /// Of these the map log has moves.
-    moved: Vec<PageId>,
+    pub moved: Vec<PageId>,
 }
 
 /// A store with moves in the map log: its device, all of its pages, and those that moved, two of
 /// each map page.
-fn prepared(log: &Arc<TestLog>) -> (Arc<MemoryDevice>, Store, Vec<PageId>, Vec<PageId>) {
+pub(super) fn prepared(log: &Arc<TestLog>) -> (Arc<MemoryDevice>, Store, Vec<PageId>, Vec<PageId>) {
     let device = Arc::new(MemoryDevice::new("store"));
     let store = create(device.clone(), log);
     let pages = allocate(&store, log, 150).unwrap();
@@ -53,13 +53,13 @@ fn prepared(log: &Arc<TestLog>) -> (Arc<MemoryDevice>, Store, Vec<PageId>, Vec<P
 }
 
 /// Opens it over a device.
-fn open(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
+pub(super) fn open(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
     let store = recover(device, &log.records(), log.end(), log.end()).unwrap();
     store.attach_journal(log.clone());
     store
 }
 
-fn opened(id: MetaId) -> Opened {
+pub(super) fn opened(id: MetaId) -> Opened {
     let log = TestLog::new();
     let (device, store, pages, moved) = prepared(&log);
     damage(&store, &device, id);
@@ -68,13 +68,17 @@ fn opened(id: MetaId) -> Opened {
 }
 
 /// The bytes of a metadata page's slots.
-fn slots_of(store: &Store, id: MetaId) -> Range<u64> {
+pub(super) fn slots_of(store: &Store, id: MetaId) -> Range<u64> {
     let at = store.geometry.meta_offset(id, Slot::A).min(store.geometry.meta_offset(id, Slot::B));
     at..at + 2 * store.geometry.meta_bytes as u64
 }
 
 /// A device that fails reads of these bytes while it is told to.
-fn failing(inner: &Arc<MemoryDevice>, bytes: Range<u64>, fails: &Arc<AtomicBool>) -> Arc<dyn Device> {
+pub(super) fn failing(
+    inner: &Arc<MemoryDevice>,
+    bytes: Range<u64>,
+    fails: &Arc<AtomicBool>,
+) -> Arc<dyn Device> {
     let fails = fails.clone();
     Hooked::over(inner.clone(), move |call| match call {
         Call::Read { offset, len } if fails.load(Relaxed) && meets(&bytes, offset, len) => Err(unreadable()),
@@ -82,22 +86,22 @@ fn failing(inner: &Arc<MemoryDevice>, bytes: Range<u64>, fails: &Arc<AtomicBool>
     })
 }
 
-fn meets(bytes: &Range<u64>, offset: u64, len: usize) -> bool {
+pub(super) fn meets(bytes: &Range<u64>, offset: u64, len: usize) -> bool {
     offset < bytes.end && bytes.start < offset + len as u64
 }
 
-fn unreadable() -> DeviceError {
+pub(super) fn unreadable() -> DeviceError {
     DeviceError::new(DeviceErrorKind::Failed, "unreadable on purpose")
 }
 
 impl Opened {
-    fn is_of(&self, id: MetaId) -> impl Fn(&PageId) -> bool + use<> {
+    pub fn is_of(&self, id: MetaId) -> impl Fn(&PageId) -> bool + use<> {
         let geometry = self.store.geometry;
         move |page| geometry.map_of_page(*page) == id
     }
 
     /// Writes and checkpoints far beyond what the map log holds, reopening now and then.
-    fn work(&mut self, on: &[PageId], rounds: usize) {
+    pub fn work(&mut self, on: &[PageId], rounds: usize) {
         for round in 0..rounds {
             for chunk in on.chunks(6) {
                 for (_, outcome) in write(&self.store, &self.log, chunk) {
@@ -123,7 +127,7 @@ impl Opened {
     }
 
     /// Every page of `which` has its newest version.
-    fn assert_newest(&self, which: &[PageId]) {
+    pub fn assert_newest(&self, which: &[PageId]) {
         let newest = fold(&self.log.records(), self.log.end());
         for page in which {
             let (version, bytes) = read(&self.store, *page).unwrap();

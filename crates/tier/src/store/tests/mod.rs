@@ -1,6 +1,7 @@
 //! Tests of the store as a whole, over a log that the tests control.
 
 mod adopt;
+mod carried;
 mod check_beside;
 mod concurrency;
 mod crash;
