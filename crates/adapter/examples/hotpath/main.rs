@@ -13,6 +13,7 @@
 //! cargo run --release -p firndb-adapter --example hotpath -- --simulate # with misses of caches and branches
 //! cargo run --release -p firndb-adapter --example hotpath -- --keep /tmp/counts # keeps the dumps
 //! cargo run --release -p firndb-adapter --example hotpath -- --cache # cost of an idle cache
+//! cargo run --release -p firndb-adapter --example hotpath -- --deltas # the same, of deltas
 //! ```
 //!
 //! A count that rises is either mended or written down, with the reason, in the commit that changes
@@ -24,6 +25,7 @@ mod workload;
 use callgrind::Counts;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use workload::Tier;
 
 type Error = Box<dyn std::error::Error>;
 
@@ -67,41 +69,45 @@ fn run() -> Result<ExitCode, Error> {
             std::fs::write(TABLE, render(&counts)?)?;
         }
         ["--check"] => return check(),
-        ["--cache"] => return cache_cost(),
-        ["run-mix", dir, transactions] => {
-            let is_cached = Path::new(dir).ends_with(WITH_CACHE);
-            workload::run_mix(Path::new(dir), is_cached, transactions.parse()?)?;
+        ["--cache"] => return idle_cost(Tier::Cache),
+        ["--deltas"] => return idle_cost(Tier::Deltas),
+        ["run-mix", dir, tier, transactions] => {
+            let tier = Tier::by_name(tier).ok_or("no such tier")?;
+            workload::run_mix(Path::new(dir), tier, transactions.parse()?)?;
         }
-        _ => return Err("usage: hotpath [--check | --write | --simulate | --keep DIR | --cache]".into()),
+        _ => {
+            return Err(
+                "usage: hotpath [--check | --write | --simulate | --keep DIR | --cache | --deltas]".into()
+            );
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The two databases of `--cache`, by the ends of their directories' names.
-const WITHOUT_CACHE: &str = "without_cache";
-const WITH_CACHE: &str = "with_cache";
-/// Transactions of its two runs on each: between them automatic checkpoints come, as they do.
-const CACHE_RUNS: [u64; 2] = [1_000, 21_000];
+/// Transactions of the two runs on each database of `--cache` or `--deltas`: between them come
+/// automatic checkpoints, as they do.
+const IDLE_RUNS: [u64; 2] = [1_000, 21_000];
 
-/// Prints the instructions of a transaction of the mix, of all threads, without a flash cache and
-/// with one, where DRAM holds everything.
-fn cache_cost() -> Result<ExitCode, Error> {
+/// Prints the instructions of a transaction of the mix, of all threads, without what lies below the
+/// buffer and with it, where DRAM holds everything.
+fn idle_cost(below: Tier) -> Result<ExitCode, Error> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         println!("hotpath: skipped, since valgrind is not installed");
         return Ok(ExitCode::SUCCESS);
     }
     let dir = tempfile::tempdir()?;
-    for name in [WITHOUT_CACHE, WITH_CACHE] {
+    for tier in [Tier::Plain, below] {
         let mut counts = [0; 2];
-        for (count, transactions) in counts.iter_mut().zip(CACHE_RUNS) {
-            let path = dir.path().join(name);
-            workload::load_tpcc(&path, name == WITH_CACHE)?;
+        for (count, transactions) in counts.iter_mut().zip(IDLE_RUNS) {
+            let path = dir.path().join(tier.name());
+            workload::load_tpcc(&path, tier)?;
             let path = path.to_str().ok_or("the directory's name is no text")?.to_owned();
-            *count = callgrind::count_process(&["run-mix", &path, &transactions.to_string()])?;
+            *count = callgrind::count_process(&["run-mix", &path, tier.name(), &transactions.to_string()])?;
             std::fs::remove_dir_all(path)?;
         }
         let more = counts[1].checked_sub(counts[0]).ok_or("more transactions took fewer instructions")?;
-        println!("{name} {:.0}", more as f64 / (CACHE_RUNS[1] - CACHE_RUNS[0]) as f64);
+        let with = if tier == below { "with" } else { "without" };
+        println!("{with}_{} {:.0}", below.name(), more as f64 / (IDLE_RUNS[1] - IDLE_RUNS[0]) as f64);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! What is counted: the databases, and the operations on them.
 
 use crate::Error;
-use firndb::{Database, Direction, Isolation, KeyRange, Options, Progress, Table};
+use firndb::{Database, Deltas, Direction, Isolation, KeyRange, Options, Progress, Table};
 use firndb_adapter::FirnEngine;
 use firndb_workloads::tpcc::{
     self, ClientOptions, KINDS, LoadOptions, Mix, Population, Scale, Terminals, TpccClient, When,
@@ -76,9 +76,32 @@ fn options() -> Options {
         .tuning(|tuning| tuning.version_bytes(256 << 20))
 }
 
-/// The same beside a flash cache, or not.
-fn options_with(is_cached: bool) -> Options {
-    if is_cached { options().cache(|cache| cache.bytes(CACHE_BYTES)) } else { options() }
+/// What lies below a buffer that holds the database as a whole, and cannot help.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    Plain,
+    Cache,
+    Deltas,
+}
+
+impl Tier {
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Plain => "plain",
+            Tier::Cache => "cache",
+            Tier::Deltas => "deltas",
+        }
+    }
+    pub fn by_name(name: &str) -> Option<Tier> {
+        [Tier::Plain, Tier::Cache, Tier::Deltas].into_iter().find(|tier| tier.name() == name)
+    }
+    fn options(self) -> Options {
+        match self {
+            Tier::Plain => options().tuning(|tuning| tuning.deltas(Deltas::Off)),
+            Tier::Cache => options().cache(|cache| cache.bytes(CACHE_BYTES)),
+            Tier::Deltas => options().tuning(|tuning| tuning.deltas(Deltas::On)),
+        }
+    }
 }
 
 fn row_key(number: u64) -> [u8; 8] {
@@ -91,7 +114,7 @@ fn from(key: &[u8]) -> KeyRange {
 
 /// Makes both databases.
 pub fn load(dir: &Path) -> Result<(), Error> {
-    load_tpcc(&dir.join("tpcc"), false)?;
+    load_tpcc(&dir.join("tpcc"), Tier::Plain)?;
     let db = options().open(dir.join("rows"))?;
     let table = db.create_table("rows")?;
     // Even numbers: the odd ones are left for rows to be inserted between them.
@@ -104,9 +127,9 @@ pub fn load(dir: &Path) -> Result<(), Error> {
     Ok(db.close()?)
 }
 
-/// Makes a database of one warehouse, with a flash cache or without.
-pub fn load_tpcc(dir: &Path, is_cached: bool) -> Result<(), Error> {
-    let engine = FirnEngine::new(options_with(is_cached).open(dir)?, tpcc::schema(), Isolation::Snapshot)?;
+/// Makes a database of one warehouse.
+pub fn load_tpcc(dir: &Path, tier: Tier) -> Result<(), Error> {
+    let engine = FirnEngine::new(tier.options().open(dir)?, tpcc::schema(), Isolation::Snapshot)?;
     tpcc::load(&engine, &LoadOptions::new(Scale::full(1), 7), &|_| ())?;
     Ok(engine.into_database().close()?)
 }
@@ -114,8 +137,8 @@ pub fn load_tpcc(dir: &Path, is_cached: bool) -> Result<(), Error> {
 /// Opens that database, reads every row of it, and runs the mix, `transactions` times. Two runs
 /// differ by their transactions, and by what the engine's threads do for them: the rest is the
 /// same.
-pub fn run_mix(dir: &Path, is_cached: bool, transactions: u64) -> Result<(), Error> {
-    let engine = FirnEngine::new(options_with(is_cached).open(dir)?, tpcc::schema(), Isolation::Snapshot)?;
+pub fn run_mix(dir: &Path, tier: Tier, transactions: u64) -> Result<(), Error> {
+    let engine = FirnEngine::new(tier.options().open(dir)?, tpcc::schema(), Isolation::Snapshot)?;
     tpcc::check(&engine, When::AfterLoad)?;
     let population = Population::of(&engine)?.ok_or("no population")?;
     let options = ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed: 7 };
