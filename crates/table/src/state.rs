@@ -223,7 +223,8 @@ impl State {
 
 impl LiveIndex {
     /// Fails unless `txn` may read the index: it is complete, and its completion is in the
-    /// snapshot.
+    /// snapshot, under read committed that of the statement. A serializable transaction reads the
+    /// newest entries, so it needs none.
     pub(crate) fn check_readable(&self, txn: &Transaction) -> Result<(), TableError> {
         let name = &self.definition.spec.name;
         if self.definition.state != IndexState::Ready {
@@ -231,14 +232,18 @@ impl LiveIndex {
             return Err(TableError::new(TableErrorKind::Stale, message));
         }
         let sees = match self.usable_past {
-            Some(fence) if txn.isolation() == Isolation::Snapshot => txn.snapshot_is_past(fence),
+            Some(fence) if txn.isolation() != Isolation::Serializable => txn.snapshot_is_past(fence),
             _ => true,
         };
         if sees {
             return Ok(());
         }
-        let message =
-            format!("index {name:?} was completed after the transaction's snapshot; begin a new one");
+        let message = match txn.isolation() {
+            Isolation::ReadCommitted => format!(
+                "index {name:?} was completed after the snapshot of the statement; run the statement again"
+            ),
+            _ => format!("index {name:?} was completed after the transaction's snapshot; begin a new one"),
+        };
         Err(TableError::new(TableErrorKind::Stale, message))
     }
 

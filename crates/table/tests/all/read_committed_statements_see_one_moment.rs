@@ -9,7 +9,7 @@ use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::{Arc, thread};
 use firndb_btree::Direction;
 use firndb_table::*;
-use firndb_txn::{Isolation, Transaction};
+use firndb_txn::{Isolation, StatementView, Transaction};
 use std::time::Duration;
 
 const LEVEL: Isolation = Isolation::ReadCommitted;
@@ -303,4 +303,37 @@ fn a_column_added_in_between_is_no_damage() {
         });
         outcome.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
     }
+}
+
+/// Only the level `Snapshot` was checked. A statement of several reads, a query, that had taken its
+/// snapshot before an index was complete then read the index without an error, and found none of
+/// the rows in it.
+#[test]
+fn an_index_completed_after_the_snapshot_of_the_statement_is_refused_not_empty() {
+    let world = World::new(1024);
+    let rows = world.catalog.create_table("rows", TableKind::Raw, vec![]).expect("a table");
+    change(&world, |txn| rows.insert(txn, b"k", &value(7)).map(|()| true));
+    let mut reader = world.begin_at(LEVEL);
+    let mut view = StatementView::default();
+    let mut found = Vec::new();
+    assert!(reader.in_statement(&mut view, |txn| rows.get(txn, b"k", &mut found)).expect("read"));
+    let spec = IndexSpec::ranges("by_value", true, vec![IndexPart::Value(0..2)]);
+    let index = world.catalog.create_index(&rows, spec, None).expect("built");
+    let (mut key, mut row) = (Vec::new(), Vec::new());
+    let entry = 7u16.to_be_bytes();
+    let scan = |txn: &mut Transaction| {
+        let mut cursor = index.scan(KeyRange::all(), Direction::Forward);
+        cursor.next(txn).map(|row| row.is_some())
+    };
+    for read in [
+        reader.in_statement(&mut view, |txn| index.get(txn, &entry, &mut key, &mut row)),
+        reader.in_statement(&mut view, scan),
+    ] {
+        assert_eq!(read.expect_err("the snapshot is older").kind, TableErrorKind::Stale);
+    }
+    drop(view);
+    // The next statement sees it.
+    assert!(index.get(&mut reader, &entry, &mut key, &mut row).expect("read"));
+    let mut view = StatementView::default();
+    assert!(reader.in_statement(&mut view, scan).expect("read"));
 }
