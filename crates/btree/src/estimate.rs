@@ -1,4 +1,4 @@
-//! About how many entries lie between two keys.
+//! How high a tree is, and about how many entries lie between two keys.
 
 use crate::descent::{Restarts, Target, child_at};
 use crate::error::TreeError;
@@ -16,6 +16,12 @@ struct Step {
 }
 
 impl Tree {
+    /// Levels of the tree; 1 if the root is a leaf.
+    pub fn height(&self) -> Result<u8, TreeError> {
+        let root = self.pool().shared(self.root())?;
+        Ok(self.node(root.page(), &root, None)?.level() + 1)
+    }
+
     /// About how many entries lie between two keys (`None`: unbounded), from three descents: to
     /// both keys, and down the middle between them, whose nodes stand for those not read. Exact
     /// when both keys are in one leaf or in neighbours. `low` counts as inside, `high` as outside.

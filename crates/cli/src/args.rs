@@ -22,6 +22,8 @@ pub enum Command {
     Check(Check),
     /// Show what a database says of itself
     Stat(Stat),
+    /// Read tables and keep what planning needs: counts, clustering of indexes, sampled rows
+    Analyze(crate::analyze::Analyze),
     /// Show what is stored: the log, a page, a table, or the catalog
     Dump(Dump),
     /// Copy a database, or verify a copy
@@ -68,6 +70,7 @@ impl Command {
             Command::Profiles(args) => &args.json,
             Command::Check(_)
             | Command::Stat(_)
+            | Command::Analyze(_)
             | Command::Dump(_)
             | Command::Archive(Archive::Status(_) | Archive::Forget(_))
             | Command::Cache(

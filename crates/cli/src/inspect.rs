@@ -1,13 +1,15 @@
 //! Looking into a database: check, stat, dump.
 
 use crate::args::{Check, Dump, Stat};
+use crate::json::print_json;
+use crate::tables::{self, TableRows};
 use crate::{backup, caches};
 use firndb::{
     BufferStatistics, CacheStatistics, CheckPhase, CheckpointLimit, Database, DumpWhat, Hiding,
-    HidingStatistics, ReadRateOrigin, RestartEstimate, RowCount, Statistics, TierStatistics,
+    HidingStatistics, ReadRateOrigin, RestartEstimate, Statistics, TierStatistics,
 };
 use firndb_console::report::recovery_parts_json;
-use firndb_console::{Failure, output, progress, say, size, table};
+use firndb_console::{Failure, output, progress, say, size};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -77,7 +79,7 @@ pub fn stat(args: &Stat) -> Result<(), Failure> {
     // What it does to the database is shown; what it cannot do is damage.
     let recovered = db.finish_recovery();
     let statistics = db.statistics();
-    let rows: Rows = statistics.tables.iter().map(|name| (name.clone(), count(&db, name))).collect();
+    let rows = tables::rows(&db, &statistics.tables);
     if args.json {
         print_json(&stat_json(&statistics, &rows))?;
     } else {
@@ -85,7 +87,7 @@ pub fn stat(args: &Stat) -> Result<(), Failure> {
     }
     db.close()?;
     recovered?;
-    let damaged = rows.iter().filter(|(_, count)| count.is_err()).count();
+    let damaged = rows.iter().filter(|table| table.count.is_err()).count();
     match damaged {
         0 => Ok(()),
         some => Err(Failure::new(format!(
@@ -96,14 +98,12 @@ pub fn stat(args: &Stat) -> Result<(), Failure> {
     }
 }
 
-/// The tables, and how many rows each has, or why they cannot be counted.
-type Rows = Vec<(String, Result<RowCount, firndb::Error>)>;
-
-fn count(db: &Database, table: &str) -> Result<RowCount, firndb::Error> {
-    db.table(table)?.count_rows(&mut db.snapshot())
-}
-
-fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive): (u64, Option<String>)) {
+fn print_stat(
+    dir: &Path,
+    statistics: &Statistics,
+    rows: &[TableRows],
+    (bytes, archive): (u64, Option<String>),
+) {
     say!("database {} in {}", statistics.database, dir.display());
     say!(
         "  opened {} times, pages of {} B, {} on devices",
@@ -165,7 +165,7 @@ fn print_stat(dir: &Path, statistics: &Statistics, rows: &Rows, (bytes, archive)
         say!("  set aside until the next opening because of damage: {count} pieces of work");
         set_aside.iter().for_each(|entry| say!("    {}: {}", entry.work, entry.cause));
     }
-    print_rows(rows);
+    tables::print(rows);
 }
 
 /// Where writes go to whole segments, how that goes.
@@ -315,21 +315,6 @@ fn restart_json(restart: &RestartEstimate) -> Value {
     })
 }
 
-fn print_rows(rows: &Rows) {
-    let mut table = table::new(&["table", "rows"]);
-    for (name, count) in rows {
-        let count = match count {
-            Ok(RowCount { rows, is_exact: true }) => rows.to_string(),
-            // Within 10 %.
-            Ok(RowCount { rows, .. }) => format!("about {rows}"),
-            Err(_) => "not known".to_owned(),
-        };
-        table.add_row([name.clone(), count]);
-    }
-    say!("\n{}", table::text(table, 1));
-    rows.iter().filter_map(|(_, count)| count.as_ref().err()).for_each(|damage| say!("DAMAGE: {damage}"));
-}
-
 /// Nothing if the log has one device.
 fn print_hiding(hiding: &HidingStatistics) {
     if hiding.policy == Hiding::Off {
@@ -386,17 +371,11 @@ fn print_cache(cache: &CacheStatistics, kind: &str, device: Option<&(String, u64
     );
 }
 
-fn stat_json(statistics: &Statistics, rows: &Rows) -> Value {
-    let of = |count: &Result<RowCount, firndb::Error>| match count {
-        Ok(count) => json!({"rows": count.rows, "exact": count.is_exact}),
-        Err(error) => json!({"rows": null, "exact": false, "trouble": error.to_string()}),
-    };
-    let tables: serde_json::Map<String, Value> =
-        rows.iter().map(|(name, count)| (name.clone(), of(count))).collect();
+fn stat_json(statistics: &Statistics, rows: &[TableRows]) -> Value {
     let set_aside = statistics.set_aside.0.iter();
     json!({
         "database": statistics.database, "epoch": statistics.epoch, "page_size": statistics.page_size,
-        "tables": tables,
+        "tables": tables::to_json(rows),
         "set_aside": {
             "count": statistics.set_aside.1,
             "first": set_aside.map(|entry| json!({"work": entry.work, "cause": entry.cause})).collect::<Vec<_>>(),
@@ -469,12 +448,6 @@ fn cache_json(cache: &CacheStatistics) -> Value {
         "segments_written": cache.segments_written, "faults": cache.faults,
         "directory_bytes": cache.directory_bytes, "write_through": cache.write_through, "lost": cache.lost,
     })
-}
-
-fn print_json(value: &Value) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(error.to_string()))?;
-    say!("{text}");
-    Ok(())
 }
 
 /// `firn dump DIR`.

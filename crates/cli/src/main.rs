@@ -6,6 +6,7 @@
 //! Ctrl-C.
 #![forbid(unsafe_code)]
 
+mod analyze;
 mod args;
 mod backup;
 mod cache_device;
@@ -15,9 +16,11 @@ mod characterize_compare;
 mod characterize_pictures;
 mod characterize_report;
 mod inspect;
+mod json;
 mod log_array;
 mod page_files;
 mod profiles;
+mod tables;
 
 use args::{Arguments, Command};
 use clap::Parser;
@@ -78,6 +81,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Tpcc(tpcc) => firndb_tpcc::run_on_files(tpcc, None, caches::kinds()),
         Command::Check(check) => inspect::check(check),
         Command::Stat(stat) => inspect::stat(stat),
+        Command::Analyze(args) => analyze::run(args),
         Command::Dump(dump) => inspect::dump(dump),
         Command::Backup(args) => backup::backup(args),
         Command::Restore(args) => backup::restore(args),

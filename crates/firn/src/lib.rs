@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod analyze;
 mod backup;
 mod cache_devices;
 mod check;
@@ -92,14 +93,15 @@ pub use table::{
 };
 pub use transaction::{Commit, Transaction};
 
-pub use firndb_base::{DatabaseId, Lsn, PageId, Progress, TxnId};
+pub use firndb_base::{DatabaseId, Lsn, PageId, Progress, TreeId, TxnId};
 pub use firndb_btree::Direction;
 pub use firndb_log::archive::{SegmentInfo as ArchiveSegment, Survey as ArchiveSurvey};
 pub use firndb_log::{DeviceHiding, Hiding, HidingStatistics, LogLayout, LogSpace, LogStatistics};
 pub use firndb_profile::DeviceProfile;
 pub use firndb_table::{
-    Column, ColumnType, IndexPart, IndexParts, IndexRow, IndexSpec, KeyColumn, KeyRange, MAX_VALUE_LEN,
-    RowCount, Rows, Schema, TableError, TableErrorKind, TableKind, Value, ValueRef,
+    AnalyzeProgress, Column, ColumnType, IndexPart, IndexParts, IndexRow, IndexSpec, IndexStatistics,
+    KeyColumn, KeyRange, MAX_VALUE_LEN, RowCount, Rows, SampledRow, Schema, TableError, TableErrorKind,
+    TableKind, TableStatistics, Value, ValueRef, WINDOWS as STATISTICS_WINDOWS,
 };
 pub use firndb_tier::cache::{CacheShape, Face};
 pub use firndb_tier::page_cache::header::CacheId;

@@ -3,6 +3,7 @@
 use crate::database::Handle;
 use crate::error::{Error, ErrorKind};
 use crate::transaction::Transaction;
+use firndb_base::TreeId;
 use firndb_base::sync::Arc;
 use firndb_btree::Direction;
 use firndb_table::{IndexSpec, KeyRange, RowCount, Schema, TableKind, Value, ValueRef};
@@ -65,6 +66,12 @@ impl Table {
     /// The names of its secondary indexes.
     pub fn index_names(&self) -> Result<Vec<String>, Error> {
         Ok(self.inner.definition()?.indexes.into_iter().map(|index| index.spec.name).collect())
+    }
+    /// The names of its secondary indexes with their trees, by which
+    /// [`TableStatistics`](firndb_table::TableStatistics) name them.
+    pub fn index_trees(&self) -> Result<Vec<(String, TreeId)>, Error> {
+        let indexes = self.inner.definition()?.indexes.into_iter();
+        Ok(indexes.map(|index| (index.spec.name, index.tree)).collect())
     }
     /// About how many rows it has, from a few page reads; for planners.
     pub fn approximate_rows(&self) -> Result<u64, Error> {

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
+mod analyze;
 mod build;
 mod catalog;
 mod catalog_rows;
@@ -49,6 +50,7 @@ mod rows_ahead;
 mod schema;
 mod show;
 mod state;
+mod statistics;
 mod stored_row;
 mod superseded;
 mod table;
@@ -60,6 +62,7 @@ mod value;
 mod walk;
 mod write;
 
+pub use analyze::AnalyzeProgress;
 pub use catalog::{Catalog, SYSTEM_TREE};
 pub use check::TableReport;
 pub use count_rows::RowCount;
@@ -75,6 +78,7 @@ pub use range::KeyRange;
 pub use row::MAX_VALUE_LEN;
 pub use rows::Rows;
 pub use schema::{Column, KeyColumn, MAX_COLUMNS, MAX_KEY_COLUMNS, MAX_NAME_LEN, Schema};
+pub use statistics::{IndexStatistics, SAMPLE_ROWS, SampledRow, TableStatistics, WINDOWS};
 pub use stored_row::{Field, StoredEntry, StoredRow, encode_sort_key};
 pub use table::Table;
 pub use table_kind::TableKind;

@@ -12,4 +12,5 @@ mod log_devices_are_managed;
 mod looking_changes_nothing;
 mod page_files_go_in_and_out;
 mod support;
+mod tables_are_analyzed;
 mod tpcc_runs_as_a_new_user_would;

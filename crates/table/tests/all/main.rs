@@ -19,5 +19,6 @@ mod read_committed_statements_see_one_moment;
 mod rows_are_counted_or_estimated;
 mod scans_are_read_ahead;
 mod statements_agree_with_a_model;
+mod tables_are_analyzed;
 mod tables_come_and_go_under_statements;
 mod unique_indexes_hold_under_concurrency;

@@ -9,11 +9,13 @@ use super::session::pages::{model_name, read_page_file};
 
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A table: its rows, and the names of the indexes that can be read.
+/// A table: its rows, the names of the indexes that can be read, and how many rows it had when its
+/// statistics were kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableModel {
     pub rows: Rows,
     pub indexes: BTreeSet<String>,
+    pub analyzed: Option<u64>,
 }
 
 /// All that a database holds, as one transaction sees it.
@@ -31,7 +33,8 @@ impl State {
         let mut tx = db.snapshot();
         for name in db.table_names() {
             let table = db.table(&name)?;
-            let mut model = TableModel::default();
+            let analyzed = db.table_statistics(&table)?.map(|statistics| statistics.rows);
+            let mut model = TableModel { analyzed, ..TableModel::default() };
             let mut cursor = tx.scan(&table, KeyRange::all(), Direction::Forward);
             while let Some((key, value)) = cursor.next(&mut tx)? {
                 model.rows.insert(key.to_vec(), value.to_vec());
@@ -75,6 +78,10 @@ impl State {
             let found = &found.tables[name];
             if expected.indexes != found.indexes {
                 return format!("indexes {:?} of {name:?} instead of {:?}", found.indexes, expected.indexes);
+            }
+            if expected.analyzed != found.analyzed {
+                let (found, expected) = (found.analyzed, expected.analyzed);
+                return format!("{name:?} was analyzed with {found:?} rows instead of {expected:?}");
             }
             let keys: BTreeSet<_> = expected.rows.keys().chain(found.rows.keys()).collect();
             let differing: Vec<_> =

@@ -9,6 +9,7 @@ pub fn scripts() -> Vec<Script> {
         Script::new("tables are dropped", indexed, tables_are_dropped),
         Script::new("tables are renamed", indexed, tables_are_renamed),
         Script::new("an index is built", hundred_rows, an_index_is_built),
+        Script::new("tables are analyzed", indexed, tables_are_analyzed),
         Script::new(
             "an index is refused by the rows",
             an_index_is_refused_by_the_rows_set_up,
@@ -42,6 +43,19 @@ fn tables_are_renamed(session: &mut Session) {
     session.transact(|work| work.put("v", &key(1), &value(1, 9, 30)));
     session.create_table("t", &[]);
     session.rename_table("v", "w");
+    session.verify();
+}
+
+fn tables_are_analyzed(session: &mut Session) {
+    session.analyze("t");
+    session.transact(|work| work.insert("t", &key(900), &value(900, 1, 30)));
+    session.create_table("u", &[]);
+    session.analyze("u");
+    session.analyze("t");
+    session.drop_index("t", "by group");
+    session.drop_table("u");
+    session.create_table("u", &[]);
+    session.analyze("t");
     session.verify();
 }
 

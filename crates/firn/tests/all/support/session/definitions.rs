@@ -64,6 +64,16 @@ impl Session {
             });
         }
     }
+    /// Statistics of a table are kept.
+    pub fn analyze(&mut self, table: &str) {
+        if self.has_table(table) {
+            let change = |db: &Database| db.analyze(&db.table(table)?).map(drop);
+            self.define("analyzing a table", change, |state| {
+                let table = state.tables.get_mut(table).expect("it was there");
+                table.analyzed = Some(table.rows.len() as u64);
+            });
+        }
+    }
     /// An index that the rows violate: it must be refused, and nothing change.
     pub fn create_index_in_vain(&mut self, table: &str, index: IndexSpec) {
         let Some(db) = self.db.clone().filter(|_| self.has_table(table)) else { return };

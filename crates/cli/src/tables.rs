@@ -1,0 +1,82 @@
+//! What `firn stat` shows of tables: rows and statistics.
+
+use crate::analyze::{self, named_indexes};
+use firndb::{Database, Error, RowCount, TableStatistics};
+use firndb_console::{say, table};
+use serde_json::{Map, Value, json};
+
+/// A table.
+pub struct TableRows {
+    name: String,
+    /// How many rows it has, or why they cannot be counted.
+    pub count: Result<RowCount, Error>,
+    analyzed: Analyzed,
+}
+
+/// The statistics kept of a table, with the names of the indexes that they are of.
+type Analyzed = Result<Option<(TableStatistics, Vec<String>)>, Error>;
+
+/// The tables of these names.
+pub fn rows(db: &Database, names: &[String]) -> Vec<TableRows> {
+    let rows = |name: &String| TableRows {
+        name: name.clone(),
+        count: count(db, name),
+        analyzed: analyzed(db, name),
+    };
+    names.iter().map(rows).collect()
+}
+
+fn count(db: &Database, table: &str) -> Result<RowCount, Error> {
+    db.table(table)?.count_rows(&mut db.snapshot())
+}
+
+fn analyzed(db: &Database, table: &str) -> Analyzed {
+    let table = db.table(table)?;
+    let Some(statistics) = db.table_statistics(&table)? else { return Ok(None) };
+    let indexes = named_indexes(&table, &statistics)?;
+    Ok(Some((statistics, indexes)))
+}
+
+/// For people.
+pub fn print(tables: &[TableRows]) {
+    let mut shown = table::new(&["table", "rows", "when analyzed"]);
+    for TableRows { name, count, analyzed } in tables {
+        let count = match count {
+            Ok(RowCount { rows, is_exact: true }) => rows.to_string(),
+            // Within 10 %.
+            Ok(RowCount { rows, .. }) => format!("about {rows}"),
+            Err(_) => "not known".to_owned(),
+        };
+        let analyzed = match analyzed {
+            Ok(Some((statistics, _))) => statistics.rows.to_string(),
+            Ok(None) => "never".to_owned(),
+            Err(_) => "not known".to_owned(),
+        };
+        shown.add_row([name.clone(), count, analyzed]);
+    }
+    say!("\n{}", table::text(shown, 1));
+    for TableRows { name, count, analyzed } in tables {
+        match (count, analyzed) {
+            (Err(damage), _) => say!("DAMAGE: {damage}"),
+            (_, Err(error)) => say!("statistics of {name}: {error}; firn analyze makes new ones"),
+            _ => {}
+        }
+    }
+}
+
+/// For scripts.
+pub fn to_json(tables: &[TableRows]) -> Map<String, Value> {
+    let of = |table: &TableRows| {
+        let statistics = match &table.analyzed {
+            Ok(analyzed) => json!(analyzed.as_ref().map(|(found, indexes)| analyze::to_json(found, indexes))),
+            Err(error) => json!({"trouble": error.to_string()}),
+        };
+        match &table.count {
+            Ok(count) => json!({"rows": count.rows, "exact": count.is_exact, "statistics": statistics}),
+            Err(error) => {
+                json!({"rows": null, "exact": false, "trouble": error.to_string(), "statistics": statistics})
+            }
+        }
+    };
+    tables.iter().map(|table| (table.name.clone(), of(table))).collect()
+}
