@@ -202,7 +202,7 @@ impl Position {
     }
 
     /// Whether a scan to `to` that stands here has no key ahead.
-    fn is_past(&self, to: Option<&[u8]>, direction: Direction) -> bool {
+    pub(crate) fn is_past(&self, to: Option<&[u8]>, direction: Direction) -> bool {
         let Some(to) = to else { return false };
         match (self, direction) {
             (Position::Start, _) => false,

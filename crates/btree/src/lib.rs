@@ -67,7 +67,7 @@ pub use many::Missing;
 pub use naming::{Judgement, SweptNames, is_given_up};
 pub use redo::{PageChange, Redone, check_page, give_up_page, redo, redo_latched};
 pub use sample::LeafSample;
-pub use scan::{Direction, Position, Visit};
+pub use scan::{Course, Direction, Entry, Position, Visit};
 pub use sweep::Swept;
 pub use tree::Tree;
 pub use unmerged::Unmerged;

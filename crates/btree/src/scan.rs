@@ -49,17 +49,44 @@ impl Position {
         node: &Node<'_>,
         direction: Direction,
     ) -> Result<Option<Position>, Malformed> {
-        let next = Position::after(node, direction);
-        let ahead = match (self, &next, direction) {
-            (Position::Start, ..) | (_, None | Some(Position::Start), _) => true,
-            (Position::At(from) | Position::Past(from), Some(Position::At(to) | Position::Past(to)), _) => {
-                match direction {
-                    Direction::Forward => to > from,
-                    Direction::Backward => to < from || (to == from && matches!(self, Position::At(_))),
-                }
-            }
+        let mut next = self.clone();
+        Ok(next.go_past(node, direction)?.then_some(next))
+    }
+
+    /// Becomes where a scan continues after a leaf; false after the last. It must be ahead, as for
+    /// [`Position::onward`].
+    fn go_past(&mut self, node: &Node<'_>, direction: Direction) -> Result<bool, Malformed> {
+        let fence = match direction {
+            Direction::Forward => node.high(),
+            Direction::Backward => Some(node.low()).filter(|low| !low.is_empty()),
         };
-        ahead.then_some(next).ok_or(Malformed { what: "it is not where its parent says" })
+        let Some(fence) = fence else { return Ok(false) };
+        let is_ahead = match (&*self, direction) {
+            (Position::Start, _) => true,
+            (Position::At(from) | Position::Past(from), Direction::Forward) => fence > from.as_slice(),
+            (Position::At(from), Direction::Backward) => fence <= from.as_slice(),
+            (Position::Past(from), Direction::Backward) => fence < from.as_slice(),
+        };
+        if !is_ahead {
+            return Err(Malformed { what: "it is not where its parent says" });
+        }
+        let key = self.reuse(&[fence]);
+        *self = match direction {
+            Direction::Forward => Position::At(key),
+            Direction::Backward => Position::Past(key),
+        };
+        Ok(true)
+    }
+
+    /// A key of these parts, in the memory of this position's.
+    fn reuse(&mut self, parts: &[&[u8]]) -> Vec<u8> {
+        let mut key = match std::mem::replace(self, Position::Start) {
+            Position::Start => Vec::new(),
+            Position::At(key) | Position::Past(key) => key,
+        };
+        key.clear();
+        parts.iter().for_each(|part| key.extend_from_slice(part));
+        key
     }
 
     /// Where a scan continues after a leaf; `None` after the last.
@@ -96,6 +123,57 @@ pub enum Visit {
     Continue,
     /// No more; the scan's next position is past this entry.
     Stop,
+    /// No more, and the scan stays where the visit began.
+    GiveUp,
+}
+
+/// One entry of a leaf, where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The key's beginning, which all keys of the leaf have.
+    pub prefix: &'a [u8],
+    /// The rest of the key.
+    pub suffix: &'a [u8],
+    pub value: &'a [u8],
+}
+
+/// How far a scan goes, and what for.
+#[derive(Clone, Copy, Debug)]
+pub struct Course<'a> {
+    pub direction: Direction,
+    /// Going forward the first key that is not visited, going backward the last one that is.
+    pub to: Option<&'a [u8]>,
+    /// What leaves are used for.
+    pub leaf_use: PageUse,
+}
+
+impl Course<'_> {
+    /// Of the slots of a leaf that lie ahead, those before the end.
+    fn cut(&self, node: &Node<'_>, (low, high): (usize, usize)) -> Result<(usize, usize), Malformed> {
+        let Some(to) = self.to else { return Ok((low, high)) };
+        Ok(match self.direction {
+            Direction::Forward if node.high().is_some_and(|fence| fence <= to) => (low, high),
+            Direction::Forward => (low, high.min(node.child_index_below(to)?)),
+            Direction::Backward if to <= node.low() => (low, high),
+            Direction::Backward => (low.max(node.child_index_below(to)?), high),
+        })
+    }
+}
+
+/// Runs `work` with a visitor of entries that puts their keys together for `visit`.
+fn with_whole_keys<R>(
+    mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
+    work: impl FnOnce(&mut dyn FnMut(Entry<'_>) -> Visit) -> R,
+) -> R {
+    scratch::with(|scratch| {
+        let key = &mut scratch.key;
+        work(&mut |entry| {
+            key.clear();
+            key.extend_from_slice(entry.prefix);
+            key.extend_from_slice(entry.suffix);
+            visit(key, entry.value)
+        })
+    })
 }
 
 impl Tree {
@@ -122,11 +200,26 @@ impl Tree {
         leaf_use: PageUse,
         visit: impl FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<Option<Position>, TreeError> {
-        let leaf = match self.same_leaf(from, direction) {
+        let mut at = from.clone();
+        let course = Course { direction, to: None, leaf_use };
+        let more = with_whole_keys(visit, |visit| self.visit_leaf_on(&mut at, course, visit))?;
+        Ok(more.then_some(at))
+    }
+
+    /// As [`Tree::visit_leaf`], for a scan that stands at `at`, and is moved on in its place; false
+    /// at the scan's end. `at` is as before after an error.
+    #[inline]
+    pub fn visit_leaf_on(
+        &self,
+        at: &mut Position,
+        course: Course<'_>,
+        visit: impl FnMut(Entry<'_>) -> Visit,
+    ) -> Result<bool, TreeError> {
+        let leaf = match self.same_leaf(at, course.direction) {
             Some(found) => found,
-            None => self.leaf_shared_for(from.target(direction), leaf_use)?,
+            None => self.leaf_shared_for(at.target(course.direction), course.leaf_use)?,
         };
-        self.visit_latched(leaf, from, direction, visit)
+        self.visit_latched(leaf, at, course, visit)
     }
 
     /// As [`Tree::visit_leaf`], if no node but the root has to be read for it; else `None` as well,
@@ -137,46 +230,48 @@ impl Tree {
         direction: Direction,
         visit: impl FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<Option<Position>, TreeError> {
-        match self.leaf_in_memory(from.target(direction), PageUse::Working)? {
-            Ok(leaf) => self.visit_latched(leaf, from, direction, visit),
-            Err(_) => Ok(None),
-        }
+        let Ok(leaf) = self.leaf_in_memory(from.target(direction), PageUse::Working)? else {
+            return Ok(None);
+        };
+        let mut at = from.clone();
+        let course = Course { direction, to: None, leaf_use: PageUse::Working };
+        let more = with_whole_keys(visit, |visit| self.visit_latched(leaf, &mut at, course, visit))?;
+        Ok(more.then_some(at))
     }
 
     #[inline]
     fn visit_latched(
         &self,
         (leaf, parts): (SharedGuard<'_>, NodeParts),
-        from: &Position,
-        direction: Direction,
-        mut visit: impl FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<Option<Position>, TreeError> {
+        at: &mut Position,
+        course: Course<'_>,
+        mut visit: impl FnMut(Entry<'_>) -> Visit,
+    ) -> Result<bool, TreeError> {
         let damaged = |error| TreeError::damaged(leaf.page(), error);
         let node = Node::at(&leaf, parts);
-        let (mut low, mut high) = from.ahead(&node, direction).map_err(damaged)?;
-        scratch::with(|scratch| {
-            let key = &mut scratch.key;
-            key.clear();
-            key.extend_from_slice(node.prefix());
-            while low < high {
-                let at = match direction {
-                    Direction::Forward => low,
-                    Direction::Backward => high - 1,
-                };
-                let (stored, value) = node.entry(at).map_err(damaged)?;
-                key.truncate(node.prefix().len());
-                key.extend_from_slice(stored);
-                if visit(key, value) == Visit::Stop {
+        let ahead = at.ahead(&node, course.direction).map_err(damaged)?;
+        let (low, high) = course.cut(&node, ahead).map_err(damaged)?;
+        let prefix = node.prefix();
+        let mut left = high.saturating_sub(low);
+        while left > 0 {
+            let slot = match course.direction {
+                Direction::Forward => high - left,
+                Direction::Backward => low + left - 1,
+            };
+            let (suffix, value) = node.entry(slot).map_err(damaged)?;
+            match visit(Entry { prefix, suffix, value }) {
+                Visit::Continue => left -= 1,
+                Visit::Stop => {
                     hint::remember(self, leaf.optimistic());
-                    return Ok(Some(Position::Past(key.clone())));
+                    *at = Position::Past(at.reuse(&[prefix, suffix]));
+                    return Ok(!at.is_past(course.to, course.direction));
                 }
-                match direction {
-                    Direction::Forward => low += 1,
-                    Direction::Backward => high -= 1,
-                }
+                Visit::GiveUp => return Ok(true),
             }
-            from.onward(&node, direction).map_err(damaged)
-        })
+        }
+        let is_cut = (low, high) != ahead;
+        let more = !is_cut && at.go_past(&node, course.direction).map_err(damaged)?;
+        Ok(more && !at.is_past(course.to, course.direction))
     }
 
     /// The leaf in which this thread stopped a visit last, if it has not changed since and is where

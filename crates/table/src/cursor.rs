@@ -9,10 +9,10 @@ use crate::error::TableError;
 use crate::range::KeyRange;
 use crate::state::State;
 use crate::table::Table;
-use crate::walk::{Keep, Walk};
+use crate::walk::Walk;
 use firndb_base::sync::Arc;
 use firndb_btree::{Direction, Tree};
-use firndb_txn::{StatementView, Transaction, TxnToken};
+use firndb_txn::{Keep, StatementView, Transaction, TxnToken};
 
 /// A key, and the bytes that belong to it.
 pub type KeyAndValue<'a> = (&'a [u8], &'a [u8]);

@@ -39,8 +39,15 @@ pub(crate) struct ReadAhead {
     pub(crate) is_beside_rows: bool,
     /// Leaves that the scan has come past.
     pub(crate) visited: usize,
-    /// Leaves of the last window.
-    window: usize,
+    /// What a short scan does without.
+    window: Option<Box<Window>>,
+}
+
+/// What is ahead of a scan.
+#[derive(Default)]
+struct Window {
+    /// Leaves wanted ahead when they were asked for last.
+    size: usize,
     /// Leaves asked for that the scan has not come to, about: structure changes make it differ.
     ahead: usize,
     /// Where the leaves behind these begin; `None` if the scan ends with them.
@@ -69,20 +76,34 @@ impl ReadAhead {
     /// Notes that the scan has come past a leaf, and continues at `from`, up to `to`.
     pub(crate) fn step(&mut self, tree: &Tree, from: &Position, to: Option<&[u8]>, direction: Direction) {
         self.visited += 1;
-        let overtaken = self.ahead == 0;
-        self.ahead = self.ahead.saturating_sub(1);
-        let refill = (self.window / 2).min(tree.pool().read_window());
-        if self.visited < ALONE || self.ahead + refill > self.window {
+        if self.visited < ALONE {
+            return;
+        }
+        let page_use = self.page_use(tree);
+        let window = self.window.get_or_insert_default();
+        let overtaken = window.ahead == 0;
+        window.ahead = window.ahead.saturating_sub(1);
+        let refill = (window.size / 2).min(tree.pool().read_window());
+        if window.ahead + refill > window.size {
             return;
         }
         let most = if self.is_beside_rows { LEAVES_BESIDE_ROWS } else { usize::MAX };
         let most = tree.pool().read_ahead_pages().min(most);
         let share = self.visited / SHARE;
-        let doubled = if self.is_whole || to.is_some() { (2 * self.window).max(FIRST) } else { 0 };
-        self.window = share.max(doubled).min(most);
-        let wanted = self.window.saturating_sub(self.ahead);
-        let begin = if overtaken { Some(from) } else { self.next.as_ref() };
-        let Some(begin) = begin.filter(|_| wanted > 0) else { return };
+        let doubled = if self.is_whole || to.is_some() { (2 * window.size).max(FIRST) } else { 0 };
+        window.size = share.max(doubled).min(most);
+        if overtaken {
+            window.next = Some(from.clone());
+        }
+        window.fill(tree, to, direction, page_use);
+    }
+}
+
+impl Window {
+    /// Asks for the leaves that are wanted and were not asked for.
+    fn fill(&mut self, tree: &Tree, to: Option<&[u8]>, direction: Direction, page_use: PageUse) {
+        let wanted = self.size.saturating_sub(self.ahead);
+        let Some(begin) = self.next.as_ref().filter(|_| wanted > 0) else { return };
         self.pages.clear();
         let Ok(next) = tree.next_leaves(begin, to, direction, wanted, &mut self.pages) else {
             // The scan meets the error if it comes there.
@@ -97,12 +118,12 @@ impl ReadAhead {
         }
         self.read_parents(tree, to, direction);
         self.sort_by_place(tree);
-        tree.pool().read_ahead(&self.pages, self.page_use(tree));
+        tree.pool().read_ahead(&self.pages, page_use);
     }
 
     /// Has the nodes read that will be asked for the leaves behind these, if the scan is long.
     fn read_parents(&mut self, tree: &Tree, to: Option<&[u8]>, direction: Direction) {
-        let Some(next) = self.next.as_ref().filter(|_| self.window >= PARENTS_FROM) else { return };
+        let Some(next) = self.next.as_ref().filter(|_| self.size >= PARENTS_FROM) else { return };
         self.parents.clear();
         // An error is met where the nodes are needed.
         if tree.next_parents(next, to, direction, PARENTS, &mut self.parents).is_ok() {

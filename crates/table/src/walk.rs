@@ -4,7 +4,8 @@ use crate::error::TableError;
 use crate::range::KeyRange;
 use crate::read_ahead::ReadAhead;
 use firndb_btree::{Direction, Position, Tree, Visit};
-use firndb_txn::{Course, RowBatch, RowHeader, Transaction};
+use firndb_txn::{Course, Keep, RowBatch, RowHeader, Transaction};
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 /// Rows of the second batch. The first has one row, so that the first row of a range costs the copy
@@ -20,9 +21,12 @@ const ENTRIES_MAX: usize = 256;
 /// failed: none of its rows counts, since it is read again.
 const UNREAD: usize = usize::MAX;
 
-/// Chooses rows by key and value, and whether the row has a large value, which the bytes are then a
-/// reference to.
-pub(crate) type Keep<'k> = &'k dyn Fn(&[u8], &[u8], bool) -> bool;
+thread_local! {
+    /// The memory of the keys of the walk that this thread dropped last: short ranges are frequent.
+    static SPARE: Cell<(Vec<u8>, Vec<u8>)> = const { Cell::new((Vec::new(), Vec::new())) };
+}
+/// Longer keys are not kept for the next walk.
+const SPARE_BYTES_MAX: usize = 1 << 10;
 
 /// A batch behind the one that a walk has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +39,9 @@ pub(crate) enum NextBatch {
 pub(crate) struct Walk {
     range: KeyRange,
     direction: Direction,
-    /// Where the next batch is read from; `None` at the end.
-    from: Option<Position>,
+    /// Where the next batch is read from, if there is more.
+    at: Position,
+    more: bool,
     batch: RowBatch,
     /// Rows of the batch already returned; or [`UNREAD`].
     returned: usize,
@@ -54,18 +59,21 @@ pub(crate) struct Walk {
 
 impl Walk {
     pub(crate) fn new(range: KeyRange, direction: Direction) -> Walk {
-        let (from, ahead) = (start(&range, direction), ReadAhead::of(&range, false));
+        let ahead = ReadAhead::of(&range, false);
+        let (key, last) = SPARE.take();
+        let (at, more) = (start(&range, direction, key), !range.is_empty());
         Walk {
             range,
             direction,
-            from,
+            at,
+            more,
             batch: RowBatch::new(),
             returned: 0,
             most: 1,
             is_index: false,
             ahead,
             passed: 0,
-            last: Vec::new(),
+            last,
             has_last: false,
         }
     }
@@ -73,7 +81,9 @@ impl Walk {
     /// Of an index. The rows of a batch's entries are read together: as many as a leaf has would be
     /// hundreds of reads for a query that stops soon, so batches go on growing step by step.
     pub(crate) fn of_index(range: KeyRange, direction: Direction) -> Walk {
-        Walk { is_index: true, ..Walk::new(range, direction) }
+        let mut walk = Walk::new(range, direction);
+        walk.is_index = true;
+        walk
     }
 
     /// Whether the rows of an index's entries are read as well.
@@ -98,7 +108,7 @@ impl Walk {
     }
 
     /// As [`Walk::advance`], to the next row that `keep` accepts, which runs under a latch: see
-    /// [`Transaction::scan_where`].
+    /// [`Transaction::scan_on`].
     pub(crate) fn advance_where(
         &mut self,
         txn: &mut Transaction,
@@ -107,7 +117,9 @@ impl Walk {
     ) -> Result<bool, TableError> {
         while !self.has_next() {
             self.remember();
-            let Some(from) = &self.from else { return Ok(false) };
+            if !self.more {
+                return Ok(false);
+            }
             let to = match self.direction {
                 Direction::Forward => self.range.high(),
                 Direction::Backward => self.range.low(),
@@ -120,24 +132,27 @@ impl Walk {
             self.passed += self.batch.len();
             // A failed read leaves the position as it was, so that the call can be made again.
             self.returned = UNREAD;
-            self.from = match keep {
-                None => txn.scan(tree, from, course, &mut self.batch)?,
-                Some(keep) => txn.scan_where(tree, from, course, keep, &mut self.batch)?,
-            };
+            self.more = txn.scan_on(tree, &mut self.at, course, keep, &mut self.batch)?;
             self.returned = 0;
-            if self.batch.len() < self.most
-                && let Some(from) = &self.from
-            {
-                self.ahead.step(tree, from, to, self.direction);
+            if self.batch.len() < self.most && self.more {
+                self.ahead.step(tree, &self.at, to, self.direction);
             }
-            self.most = match self.most {
-                1 => SECOND,
-                most if self.is_index => (ENTRIES_GROWTH * most).min(ENTRIES_MAX),
-                _ => usize::MAX,
-            };
+            self.most = self.after_batch();
         }
         self.step();
         Ok(true)
+    }
+
+    /// Most rows of the batch behind the one just read.
+    fn after_batch(&self) -> usize {
+        let unread = self.most - self.batch.len().min(self.most);
+        match self.most {
+            most if self.is_index && most > 1 => (ENTRIES_GROWTH * most).min(ENTRIES_MAX),
+            // It ended with its leaf: a query that needs the rest needs no leaf more.
+            2..=SECOND if unread > 0 => unread,
+            1 => SECOND,
+            _ => usize::MAX,
+        }
     }
 
     /// Steps to the next row, which [`Walk::has_next`] has said to be there.
@@ -177,7 +192,7 @@ impl Walk {
     /// their leaves, if these are in memory: of each at most as many as the walk has read. Hints:
     /// their rows need not be visible.
     pub(crate) fn peek(&self, tree: &Tree, mut show: impl FnMut(NextBatch, &[u8], &[u8])) {
-        let mut from = self.from.clone();
+        let mut from = self.more.then(|| self.at.clone());
         let most = self.most.min(self.passed + self.batch.len());
         for batch in [NextBatch::First, NextBatch::Second] {
             let Some(begin) = from else { return };
@@ -202,11 +217,11 @@ impl Walk {
     /// Forgets the rows read ahead: continues right behind the last row that was returned.
     pub(crate) fn refresh(&mut self) {
         self.remember();
-        self.from = if self.has_last {
-            Some(Position::Past(self.last.clone()))
-        } else {
-            start(&self.range, self.direction)
+        self.at = match self.has_last {
+            true => Position::Past(self.last.clone()),
+            false => start(&self.range, self.direction, Vec::new()),
         };
+        self.more = !self.range.is_empty();
         self.batch.clear();
         self.returned = 0;
         // A scan that is refreshed after each row would read each of them a leaf's rows at a time,
@@ -225,12 +240,31 @@ impl Walk {
     }
 }
 
-/// Where a walk begins; `None` if there is nothing to walk through.
-fn start(range: &KeyRange, direction: Direction) -> Option<Position> {
+impl Drop for Walk {
+    fn drop(&mut self) {
+        let key = match std::mem::replace(&mut self.at, Position::Start) {
+            Position::Start => Vec::new(),
+            Position::At(key) | Position::Past(key) => key,
+        };
+        if key.capacity().max(self.last.capacity()) <= SPARE_BYTES_MAX {
+            // A thread that is ending keeps nothing.
+            let _ = SPARE.try_with(|spare| spare.set((key, std::mem::take(&mut self.last))));
+        }
+    }
+}
+
+/// Where a walk through a range begins, in the memory of `key`.
+fn start(range: &KeyRange, direction: Direction, mut key: Vec<u8>) -> Position {
+    // `high` is the first key past the range: going backward the range begins past it.
     let bound = match direction {
-        Direction::Forward => range.low().map(|low| Position::At(low.to_vec())),
-        // `high` is the first key past the range: going backward the range begins past it.
-        Direction::Backward => range.high().map(|high| Position::Past(high.to_vec())),
+        Direction::Forward => range.low(),
+        Direction::Backward => range.high(),
     };
-    (!range.is_empty()).then(|| bound.unwrap_or(Position::Start))
+    let Some(bound) = bound else { return Position::Start };
+    key.clear();
+    key.extend_from_slice(bound);
+    match direction {
+        Direction::Forward => Position::At(key),
+        Direction::Backward => Position::Past(key),
+    }
 }

@@ -76,7 +76,7 @@ pub use manager::{ManagerOptions, TxnManager, TxnStatistics};
 pub use options::{CancelToken, Isolation, TxnOptions};
 pub use prepared_list::LockedKey;
 pub use recovery::{Analysis, CheckpointState, LoserReport, OpenTransaction, PreparedTransaction};
-pub use row_batch::RowBatch;
+pub use row_batch::{Keep, RowBatch};
 pub use row_change::RowValue;
 pub use scan::Course;
 pub use set_aside::{SetAside, SetAsideFn};

@@ -8,6 +8,9 @@ use std::cell::Cell;
 /// A batch of more memory is not kept for the next scan.
 const SPARE_BYTES_MAX: usize = 16 << 10;
 
+/// Chooses rows by key, payload and flag.
+pub type Keep<'k> = &'k dyn Fn(&[u8], &[u8], bool) -> bool;
+
 /// For each row: end of key and end of value in a batch's bytes, and the flag.
 type Ends = Vec<(u32, u32, bool)>;
 
@@ -63,18 +66,35 @@ impl RowBatch {
     pub fn flag(&self, index: usize) -> bool {
         self.ends.get(index).is_some_and(|ends| ends.2)
     }
-    /// Adds a row to a batch of at most `most`.
-    pub(crate) fn push(&mut self, key: &[u8], value: &[u8], flag: bool, most: usize) {
+    /// Adds a row to a batch of at most `most`, if `keep` accepts it; its key has two parts.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        key: (&[u8], &[u8]),
+        (value, flag): (&[u8], bool),
+        most: usize,
+        keep: Option<Keep<'_>>,
+    ) {
         if self.ends.is_empty() {
-            // Capacity for the batch, or a leaf's rows as a rule: growing step by step would copy
-            // them repeatedly. Rows differ in length, so there is some to spare.
-            self.ends.reserve(most.min(32));
-            self.bytes.reserve((key.len() + value.len()).saturating_mul(most.saturating_mul(2)).min(4096));
+            self.reserve(key.0.len() + key.1.len() + value.len(), most);
         }
-        self.bytes.extend_from_slice(key);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key.0);
+        self.bytes.extend_from_slice(key.1);
+        if keep.is_some_and(|keep| !keep(&self.bytes[start..], value, flag)) {
+            return self.bytes.truncate(start);
+        }
         let key_end = self.bytes.len() as u32;
         self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len() as u32, flag));
+    }
+
+    /// Makes space for `most` rows like a first one of `len` bytes, or for a leaf's as a rule:
+    /// growing step by step would copy them repeatedly. Rows differ in length, so there is some to
+    /// spare.
+    fn reserve(&mut self, len: usize, most: usize) {
+        self.ends.reserve(most.min(32));
+        self.bytes.reserve(len.saturating_mul(most.saturating_mul(2)).min(4096));
     }
 }
 
@@ -96,13 +116,13 @@ mod tests {
     #[test]
     fn a_batch_begins_empty_in_the_memory_of_the_last_one_unless_that_was_large() {
         let mut first = RowBatch::new();
-        first.push(b"key", b"value", true, 16);
+        first.push((b"k", b"ey"), (b"value", true), 16, None);
         let memory = first.bytes.as_ptr();
         drop(first);
         let mut next = RowBatch::new();
         assert!(next.is_empty() && next.bytes.is_empty() && next.bytes.as_ptr() == memory);
         assert_eq!(RowBatch::new().bytes.capacity(), 0, "the memory has one owner");
-        next.push(b"key", &[7; SPARE_BYTES_MAX], false, 1);
+        next.push((b"k", b"ey"), (&[7; SPARE_BYTES_MAX], false), 1, None);
         drop(next);
         assert_eq!(RowBatch::new().bytes.capacity(), 0, "too large to keep");
     }

@@ -10,10 +10,10 @@ use crate::key_range::KeyRange;
 use crate::manager::TxnManager;
 use crate::options::Isolation;
 use crate::read::{Current, current_version};
-use crate::row_batch::RowBatch;
+use crate::row_batch::{Keep, RowBatch};
 use crate::transaction::Transaction;
 use firndb_base::TxnId;
-use firndb_btree::{Direction, Position, Tree, Visit};
+use firndb_btree::{Direction, Entry, Position, Tree, Visit};
 use firndb_buffer::PageUse;
 
 /// A range as a scan walks through it.
@@ -52,12 +52,12 @@ impl Met {
     const MANY: usize = 8;
 
     /// Counts an entry that is no row to the reader, if it is an unneeded ghost.
-    fn look(&mut self, manager: &TxnManager, key: &[u8], value: &[u8]) {
-        let Ok((header, _)) = RowHeader::split(value) else { return };
+    fn look(&mut self, manager: &TxnManager, entry: Entry<'_>) {
+        let Ok((header, _)) = RowHeader::split(entry.value) else { return };
         if header.ghost && header.writer < manager.low_water() {
             self.count += 1;
             if self.count == Met::MANY {
-                self.key.extend_from_slice(key);
+                self.key = [entry.prefix, entry.suffix].concat();
             }
         }
     }
@@ -82,26 +82,33 @@ impl Transaction {
         course: Course<'_>,
         batch: &mut RowBatch,
     ) -> Result<Option<Position>, TxnError> {
-        self.scan_where(tree, from, course, |_, _, _| true, batch)
+        let mut at = from.clone();
+        Ok(self.scan_on(tree, &mut at, course, None, batch)?.then_some(at))
     }
 
-    /// As [`Transaction::scan`], of the rows that `keep` accepts by key, payload and flag; only
-    /// these are copied. `keep` runs under the leaf's latch, perhaps on versions that are not
-    /// visible, and perhaps more than once for a row: it must return the same for the same row, and
-    /// must not block or use the database.
-    pub fn scan_where(
+    /// As [`Transaction::scan`], of a scan that stands at `at` and is moved on in its place, which
+    /// an error leaves as it is; false at its end. Of the rows that `keep` accepts: only these are
+    /// copied. `keep` runs under the leaf's latch, perhaps on versions that are not visible,
+    /// and perhaps more than once for a row: it must return the same for the same row, and must not
+    /// block or use the database.
+    pub fn scan_on(
         &mut self,
         tree: &Tree,
-        from: &Position,
+        at: &mut Position,
         course: Course<'_>,
-        mut keep: impl FnMut(&[u8], &[u8], bool) -> bool,
+        keep: Option<Keep<'_>>,
         batch: &mut RowBatch,
-    ) -> Result<Option<Position>, TxnError> {
+    ) -> Result<bool, TxnError> {
         assert!(course.most > 0, "a batch has space for a row");
         self.begin_statement()?;
         batch.clear();
         if self.options.isolation == Isolation::Serializable {
-            return self.scan_current(tree, from, course, &mut keep, batch);
+            let next = self.scan_current(tree, at, course, keep, batch)?;
+            let more = next.is_some();
+            if let Some(next) = next {
+                *at = next;
+            }
+            return Ok(more);
         }
         self.ensure_snapshot();
         let me = self.id();
@@ -109,44 +116,37 @@ impl Transaction {
         let view = manager.view(me, snapshot.as_ref().expect("taken just now"));
         *exposed = true;
         let mut outcome = Ok(());
-        let mut ended = false;
         let mut payload = Vec::new();
         let mut met = Met::default();
-        let next = tree.visit_leaf_for(from, course.direction, course.page_use, |key, value| {
-            if course.ends_before(key) {
-                ended = true;
-                return Visit::Stop;
-            }
-            match view.find(value, &mut payload, scratch) {
-                Ok(Some((payload, flag))) if keep(key, payload, flag) => {
-                    batch.push(key, payload, flag, course.most);
+        let more = tree.visit_leaf_on(at, course.in_tree(), |entry| {
+            match view.find(entry.value, &mut payload, scratch) {
+                Ok(Some(row)) => {
+                    batch.push((entry.prefix, entry.suffix), row, course.most, keep);
                     if batch.len() >= course.most {
                         return Visit::Stop;
                     }
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => met.look(manager, key, value),
+                Ok(None) => met.look(manager, entry),
                 Err(error) => {
                     outcome = Err(error);
-                    return Visit::Stop;
+                    return Visit::GiveUp;
                 }
             }
             Visit::Continue
         });
         met.note(manager, tree);
         self.end_call();
-        let next = next?;
-        outcome?;
-        Ok(next.filter(|next| !ended && !course.ends_at(next)))
+        let more = more?;
+        outcome.map(|()| more)
     }
 
-    /// As [`Transaction::scan_where`], reading current versions under a lock on the range.
+    /// As [`Transaction::scan_on`], reading current versions under a lock on the range.
     fn scan_current(
         &mut self,
         tree: &Tree,
         from: &Position,
         course: Course<'_>,
-        keep: &mut impl FnMut(&[u8], &[u8], bool) -> bool,
+        keep: Option<Keep<'_>>,
         batch: &mut RowBatch,
     ) -> Result<Option<Position>, TxnError> {
         // How far this batch goes, then a lock on that range, then the rows in it: what is inserted
@@ -178,14 +178,16 @@ fn reach(
     tree: &Tree,
     from: &Position,
     course: Course<'_>,
-    keep: &mut impl FnMut(&[u8], &[u8], bool) -> bool,
+    keep: Option<Keep<'_>>,
 ) -> Result<Option<Position>, TxnError> {
     let mut left = course.most;
     let next = tree.visit_leaf_for(from, course.direction, course.page_use, |key, value| {
         if course.most == usize::MAX {
             return Visit::Continue;
         }
-        let is_row = |(header, payload): (RowHeader, &[u8])| !header.ghost && keep(key, payload, header.flag);
+        let is_row = |(header, payload): (RowHeader, &[u8])| {
+            !header.ghost && keep.is_none_or(|keep| keep(key, payload, header.flag))
+        };
         left -= usize::from(RowHeader::split(value).is_ok_and(is_row));
         if left == 0 || course.ends_before(key) { Visit::Stop } else { Visit::Continue }
     })?;
@@ -199,7 +201,7 @@ fn read_current(
     me: TxnId,
     (tree, from, reach): (&Tree, &Position, Option<&Position>),
     course: Course<'_>,
-    keep: &mut impl FnMut(&[u8], &[u8], bool) -> bool,
+    keep: Option<Keep<'_>>,
     batch: &mut RowBatch,
 ) -> Result<Option<TxnId>, TxnError> {
     let mut outcome = Ok(None);
@@ -214,11 +216,10 @@ fn read_current(
                 return Visit::Stop;
             }
             match current_version(manager, Some(me), value, &mut payload) {
-                Ok(Current::Row(Some(flag), _)) if keep(key, &payload, flag) => {
-                    batch.push(key, &payload, flag, course.most);
+                Ok(Current::Row(Some(flag), _)) => {
+                    batch.push((&[], key), (&payload, flag), course.most, keep);
                 }
-                Ok(Current::Row(Some(_), _)) => {}
-                Ok(Current::Row(None, _)) => met.look(manager, key, value),
+                Ok(Current::Row(None, _)) => met.look(manager, Entry { prefix: &[], suffix: key, value }),
                 Ok(Current::Blocked(writer)) => {
                     outcome = Ok(Some(writer));
                     return Visit::Stop;
@@ -237,6 +238,13 @@ fn read_current(
     }
     met.note(manager, tree);
     outcome
+}
+
+impl<'a> Course<'a> {
+    /// The same to the tree.
+    fn in_tree(&self) -> firndb_btree::Course<'a> {
+        firndb_btree::Course { direction: self.direction, to: self.to, leaf_use: self.page_use }
+    }
 }
 
 impl Course<'_> {

@@ -74,17 +74,16 @@ fn scan(
     keep: impl Fn(&[u8]) -> bool,
     mut between: impl FnMut(&[u8]) -> usize,
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let (mut from, to) = match direction {
-        Direction::Forward => (Some(Position::At(low.to_vec())), high),
-        Direction::Backward => (Some(Position::Past(high.to_vec())), low),
+    let (mut at, to) = match direction {
+        Direction::Forward => (Position::At(low.to_vec()), high),
+        Direction::Backward => (Position::Past(high.to_vec()), low),
     };
+    let keep = |_: &[u8], row: &[u8], _: bool| keep(row);
     let (mut batch, mut found) = (RowBatch::new(), Vec::new());
-    let mut most = 1;
-    while let Some(position) = from {
+    let (mut most, mut more) = (1, true);
+    while more {
         let course = Course { direction, to: Some(to), most, page_use: firndb_buffer::PageUse::Once };
-        from = txn
-            .scan_where(&world.tree, &position, course, |_, row, _| keep(row), &mut batch)
-            .expect("readable");
+        more = txn.scan_on(&world.tree, &mut at, course, Some(&keep), &mut batch).expect("readable");
         let exact = txn.isolation() != Isolation::Serializable;
         assert!(batch.len() <= most || !exact, "{} rows in a batch of {most}", batch.len());
         found.extend(batch.iter().map(|(key, row)| (key.to_vec(), row.to_vec())));
