@@ -63,7 +63,10 @@ impl Catalog {
     /// Dropped trees are not registered, but for those of page files: the transactions that could
     /// see their rows ended with the crash or shutdown, so the rollback of interrupted transactions
     /// skips them. A transaction that damage keeps from being rolled back is thus finished once the
-    /// damaged table is dropped, and keeps no dropped tree from being freed.
+    /// damaged table is dropped, and keeps no dropped tree from being freed. Where it had replaced
+    /// pages of a page file that was dropped meanwhile, the pages that its rows name are freed with
+    /// them; those that they named before are neither named nor marked any more. They stay
+    /// allocated, and a check counts them as leaked.
     ///
     /// Where a part of the tree cannot be read, the tables are missing whose definitions lie there,
     /// and the others can be used. Then no table is created or renamed: the name might be one of

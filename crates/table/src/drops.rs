@@ -16,35 +16,27 @@
 //! A full log or store delays a drop: the step returns the error, and the same step is taken again
 //! later.
 //!
-//! Damage: what was read may be wrong for a moment only, so a step that meets damage is tried
-//! [`ATTEMPTS`] times at once; one that meets a page which the device cannot read is tried
-//! [`READ_ATTEMPTS`] times at growing intervals, since a device may be away for a moment. After
-//! that the page is freed unread and what lies below it is abandoned: it stays allocated, is
-//! reported through `TxnManager::set_aside`, and is counted as leaked by a check. The row of the
-//! dropped tree is removed all the same. If it stayed, each opening would read the same damage
-//! again, with the same result, and after a damaged root its page number could never be used again;
-//! nothing is kept for it to find, since the drop is committed and the abandoned pages cannot be
-//! distinguished from others without reading the whole store. After any other error the row stays,
-//! the drop is set aside and the next opening tries it again.
+//! Damage: what was read may be wrong for a moment only, so a step that meets damage is tried a few
+//! times at once; one that meets a page which the device cannot read at growing intervals, since a
+//! device may be away for a moment ([`Attempts`]). After that the page is freed unread and what
+//! lies below it is abandoned: it stays allocated, is reported through `TxnManager::set_aside`, and
+//! is counted as leaked by a check. The row of the dropped tree is removed all the same. If it
+//! stayed, each opening would read the same damage again, with the same result, and after a damaged
+//! root its page number could never be used again; nothing is kept for it to find, since the drop
+//! is committed and the abandoned pages cannot be distinguished from others without reading the
+//! whole store. After any other error the row stays, the drop is set aside and the next opening
+//! tries it again.
 
+use crate::attempts::Attempts;
 use crate::catalog::Catalog;
 use crate::catalog_rows::{self, TreeRow};
 use crate::error::{TableError, TableErrorKind};
 use crate::page_file::named_page;
-use firndb_base::clock::{self, Moment};
 use firndb_base::sync::{Arc, Weak};
 use firndb_base::{PageId, Progress, TreeId, TxnId};
 use firndb_btree::{Judgement, Position, SweptNames, Tree, TreeErrorKind};
 use firndb_log::LogClass;
 use firndb_txn::{RowHeader, TxnError, TxnErrorKind, TxnManager};
-use std::time::Duration;
-
-/// How often one step is tried before what is damaged is given up.
-const ATTEMPTS: u32 = 3;
-/// How often before what a device cannot read is given up: for about a minute.
-const READ_ATTEMPTS: u32 = 8;
-/// The first interval between two of these; each further one is twice as long.
-const READ_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A dropped tree that is not freed yet.
 pub(crate) struct PendingDrop {
@@ -60,12 +52,7 @@ pub(crate) struct PendingDrop {
     users: Weak<Tree>,
     /// Taken when `users` was found dead.
     fence: Option<TxnId>,
-    /// How often the next step has failed.
-    failures: u32,
-    /// When it is tried again.
-    due: Option<Moment>,
-    /// What it meets now is given up.
-    gives_up: bool,
+    attempts: Attempts,
     stage: Stage,
 }
 
@@ -106,9 +93,7 @@ impl PendingDrop {
             what: format!("{tree}"),
             users: Weak::new(),
             fence: None,
-            failures: 0,
-            due: None,
-            gives_up: false,
+            attempts: Attempts::default(),
             stage: Stage::Waiting,
         }
     }
@@ -123,8 +108,7 @@ impl PendingDrop {
 
     /// Whether a step can be taken: no thread can touch the tree any more.
     fn is_free(&mut self, manager: &TxnManager) -> bool {
-        let is_due = self.due.is_none_or(|due| due <= clock::now());
-        if self.stage == Stage::SetAside || !is_due || self.users.strong_count() > 0 {
+        if self.stage == Stage::SetAside || !self.attempts.are_due() || self.users.strong_count() > 0 {
             return false;
         }
         let fence = *self.fence.get_or_insert_with(|| manager.fence());
@@ -152,7 +136,7 @@ impl Catalog {
         match self.free_some(&mut drop) {
             Ok(true) => {}
             Ok(false) => {
-                (drop.failures, drop.due, drop.gives_up) = (0, None, false);
+                drop.attempts = Attempts::default();
                 self.drops.lock().insert(0, drop);
             }
             Err(error) if !self.is_to_be_set_aside(&error) => {
@@ -160,13 +144,8 @@ impl Catalog {
                 return Err(error);
             }
             Err(error) => {
-                drop.failures += 1;
-                let attempts = if is_unreadable(&error) { READ_ATTEMPTS } else { ATTEMPTS };
-                drop.gives_up = drop.failures + 1 >= attempts;
-                if drop.failures >= attempts {
+                if !drop.attempts.failed(&error) {
                     self.set_aside(&mut drop, &error);
-                } else if is_unreadable(&error) {
-                    drop.due = clock::now().after(READ_INTERVAL * (1 << drop.failures.min(8)));
                 }
                 // Others come first, and time passes.
                 self.drops.lock().push(drop);
@@ -232,7 +211,7 @@ impl Catalog {
     /// One group of clearing; the stage that comes next.
     fn clear_some(&self, drop: &PendingDrop, tree: &Tree) -> Result<Stage, TableError> {
         let mut lost = Vec::new();
-        let cleared = match drop.gives_up {
+        let cleared = match drop.attempts.is_last() {
             false => tree.clear_step(LogClass::Normal),
             true => tree.clear_step_past_damage(LogClass::Normal, &mut |error| {
                 lost.push(format!("{}. Pages below it could not be freed", error.message));
@@ -242,7 +221,7 @@ impl Catalog {
             Ok(true) => Stage::Clearing,
             Ok(false) => Stage::Cleared,
             Err(error) => {
-                if !error.concerns_a_page() || !drop.gives_up {
+                if !error.concerns_a_page() || !drop.attempts.is_last() {
                     return Err(error.into());
                 }
                 lost.push(format!("{}. It is the root: nothing below it could be freed", error.message));
@@ -285,7 +264,7 @@ impl Catalog {
             Ok(SweptNames { high: None, .. }) => Ok(true),
             // An earlier epoch began to clear the tree, after its last row was removed.
             Err(error) if error.kind == TreeErrorKind::Condemned => Ok(true),
-            Err(error) if error.concerns_a_page() && drop.gives_up => {
+            Err(error) if error.concerns_a_page() && drop.attempts.is_last() => {
                 self.report_lost(drop, &format!("{}. Pages that it names could not be freed", error.message));
                 match tree.past_leaf(&Position::At(from.to_vec())) {
                     Ok(Some(next)) => {
@@ -355,9 +334,4 @@ impl Catalog {
             }
         }
     }
-}
-
-/// Whether a device could not read a page.
-fn is_unreadable(error: &TableError) -> bool {
-    error.kind == TableErrorKind::Transaction(TxnErrorKind::Unreadable)
 }

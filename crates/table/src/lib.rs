@@ -22,6 +22,7 @@
 #![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
 mod analyze;
+mod attempts;
 mod build;
 mod catalog;
 mod catalog_rows;

@@ -20,12 +20,13 @@
 
 use crate::error::{TableError, TableErrorKind};
 use crate::ranks;
+use crate::show;
 use crate::superseded::Superseded;
 use firndb_base::sync::{Arc, RwLock};
 use firndb_base::{PageId, TreeId};
 use firndb_btree::{Direction, Position, Tree, TreeError, is_given_up};
 use firndb_buffer::PageUse;
-use firndb_txn::{Course, RowBatch, Transaction, TxnManager};
+use firndb_txn::{Course, RowBatch, Transaction, TxnError, TxnErrorKind, TxnManager};
 
 /// Page numbers of a file lie below this.
 pub const FILE_PAGES_MAX: u64 = 1 << 40;
@@ -169,6 +170,9 @@ impl PageFile {
     }
 
     /// Replaces a page. The file grows to it if it lies past the end.
+    ///
+    /// Errors: `BadArgument`, also if the content is that of a page which was given up after damage
+    /// (`docs/format/tree.md`), which could not be read; the transaction's.
     pub fn put(&self, txn: &mut Transaction, page: u64, image: &[u8]) -> Result<(), TableError> {
         check_number(page)?;
         if image.len() != self.page_size() {
@@ -189,21 +193,40 @@ impl PageFile {
         page: u64,
         image: &[u8],
     ) -> Result<(), TableError> {
+        if is_given_up(image) {
+            return Err(TableError::bad_argument(format!(
+                "page {page} would hold what marks pages as given up after damage, and nothing else: such a page is lost \
+                 where it was copied from, so restore it there, or leave it out"
+            )));
+        }
         let mut old = txn.take_buffer();
         match image.iter().all(|byte| *byte == 0) {
             true => txn.replace_flagged(tree, &key(page), (&[][..]).into(), &mut old)?,
             false => txn.put_page(tree, &key(page), image, &mut old)?,
         };
-        let outcome = self.supersede(txn, &old);
+        let outcome = self.supersede(txn, &key(page), &old);
         txn.keep_buffer(old);
         outcome
     }
 
-    /// Marks the page that a row named before `txn` changed it.
-    fn supersede(&self, txn: &mut Transaction, old: &[u8]) -> Result<(), TableError> {
-        match named_page(old)? {
-            Some(page) => self.shared.superseded.mark(txn, page),
-            None => Ok(()),
+    /// Marks the page that a row named before `txn` changed it. Where damage prevents that, the
+    /// page stays allocated: the row is worth more.
+    fn supersede(&self, txn: &mut Transaction, row: &[u8], old: &[u8]) -> Result<(), TableError> {
+        let marked = match named_page(old) {
+            Ok(Some(page)) => self.shared.superseded.mark(txn, page),
+            Ok(None) => Ok(()),
+            Err(error) => Err(TableError::damaged(format!("row {}: {error}", show::Bytes(row)))),
+        };
+        match marked {
+            Err(error) if error.is_damage() => {
+                let lost = "; what was replaced stays allocated, and a check counts it as leaked";
+                txn.manager().set_aside(
+                    format!("noting pages of page file {:?} that were replaced", self.shared.name),
+                    &TxnError::new(TxnErrorKind::Damaged, error.message + lost),
+                );
+                Ok(())
+            }
+            marked => marked,
         }
     }
 
@@ -245,7 +268,7 @@ impl PageFile {
         self.statement(txn, |txn, tree| {
             let mut old = Vec::new();
             txn.update_flagged(tree, &key(page), (&[][..]).into(), &mut old)?;
-            self.supersede(txn, &old)
+            self.supersede(txn, &key(page), &old)
         })
     }
 
@@ -266,7 +289,7 @@ impl PageFile {
                     }
                     removed += 1;
                     if txn.remove(tree, key, &mut old)? {
-                        self.supersede(txn, &old)?;
+                        self.supersede(txn, key, &old)?;
                     }
                 }
             }

@@ -11,7 +11,15 @@
 //! come sees the row that named it; and a *fence* taken after that is past, so no transaction or
 //! snapshot from before is left. Then the mark is removed and the page freed by one atomic group:
 //! no crash leaves one without the other. A batch of marks waits for one fence.
+//!
+//! The search for committed marks goes on where the step before ended, a few leaves a step: marks
+//! of a transaction that stays open may be many, and are met in each round.
+//!
+//! Damage: a step that fails is tried again a few times ([`Attempts`]). Then what it met, a leaf of
+//! marks or one mark whose page cannot be freed, is passed over until the next opening and reported
+//! once; the pages that it concerns stay allocated, all others are freed.
 
+use crate::attempts::{Attempts, is_unreadable};
 use crate::error::TableError;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::sync::{Arc, Mutex, OnceLock};
@@ -23,6 +31,11 @@ use std::collections::BTreeSet;
 
 /// Marks that wait for one fence, about.
 const BATCH_MAX: usize = 1024;
+/// Leaves that one step searches for marks.
+const LEAVES_MAX: usize = 16;
+/// Leaves and marks passed over because of damage. Beyond them nothing is freed before the next
+/// opening.
+const PASSED_OVER_MAX: usize = 64;
 
 /// The marks of one database.
 #[derive(Default)]
@@ -35,13 +48,39 @@ pub(crate) struct Superseded {
     reaping: Mutex<Reaping>,
 }
 
-#[derive(Default)]
 struct Reaping {
+    /// Where the search for marks goes on.
+    at: Position,
     /// Marked, and the marks were committed before the fence was taken.
     batch: BTreeSet<PageId>,
     fence: Option<TxnId>,
-    /// Not tried again before the next opening.
+    /// The pages of the batch are freed one by one, since some of them could not be freed together.
+    one_by_one: bool,
+    attempts: Attempts,
+    /// Where leaves begin that are not read again before the next opening.
+    leaves_passed_over: Vec<Position>,
+    /// Pages that are not tried again before then.
+    pages_passed_over: BTreeSet<PageId>,
+    /// What was passed over just now, to be reported without the lock.
+    trouble: Option<TableError>,
+    /// Nothing is tried again before then.
     set_aside: bool,
+}
+
+impl Default for Reaping {
+    fn default() -> Reaping {
+        Reaping {
+            at: Position::Start,
+            batch: BTreeSet::new(),
+            fence: None,
+            one_by_one: false,
+            attempts: Attempts::default(),
+            leaves_passed_over: Vec::new(),
+            pages_passed_over: BTreeSet::new(),
+            trouble: None,
+            set_aside: false,
+        }
+    }
 }
 
 fn key(page: PageId) -> [u8; 8] {
@@ -82,27 +121,31 @@ impl Superseded {
     pub(crate) fn step(
         &self,
         manager: &Arc<TxnManager>,
-        set_aside: impl Fn(&TableError) -> bool,
+        is_to_be_set_aside: impl Fn(&TableError) -> bool,
     ) -> Result<Progress, TableError> {
         let Some(tree) = self.tree() else { return Ok(Progress::Idle) };
         let mut reaping = self.reaping.lock();
-        if reaping.set_aside || (reaping.fence.is_none() && !self.may_have.load(Ordering::SeqCst)) {
+        let may_have = reaping.is_amidst() || self.may_have.load(Ordering::SeqCst);
+        if reaping.set_aside || !reaping.attempts.are_due() || !may_have {
             return Ok(Progress::Idle);
         }
-        let outcome = self.free_some(tree, manager, &mut reaping);
-        match outcome {
-            Err(error) if set_aside(&error) => {
-                *reaping = Reaping { set_aside: true, ..Reaping::default() };
-                drop(reaping);
-                let kind = if error.is_damage() { TxnErrorKind::Damaged } else { TxnErrorKind::Failed };
-                manager.set_aside(
-                    "freeing pages of page files that were replaced",
-                    &TxnError::new(kind, error.message),
-                );
+        let outcome = match self.free_some(tree, manager, &mut reaping) {
+            Err(error) if is_to_be_set_aside(&error) => {
+                reaping.failed(tree, error);
                 Ok(Progress::Worked)
             }
-            outcome => outcome,
+            outcome => outcome.inspect(|_| reaping.attempts = Attempts::default()),
+        };
+        let trouble = reaping.trouble.take();
+        drop(reaping);
+        if let Some(error) = trouble {
+            let kind = if error.is_damage() { TxnErrorKind::Damaged } else { TxnErrorKind::Failed };
+            manager.set_aside(
+                "freeing pages of page files that were replaced",
+                &TxnError::new(kind, error.message),
+            );
         }
+        outcome
     }
 
     fn free_some(
@@ -112,7 +155,7 @@ impl Superseded {
         reaping: &mut Reaping,
     ) -> Result<Progress, TableError> {
         let Some(fence) = reaping.fence else {
-            reaping.batch = self.committed_marks(tree, manager)?;
+            self.search(tree, manager, reaping)?;
             if !reaping.batch.is_empty() {
                 reaping.fence = Some(manager.fence());
             }
@@ -121,62 +164,141 @@ impl Superseded {
         if !manager.is_past(fence) {
             return Ok(Progress::Idle);
         }
-        let Some(first) = reaping.batch.first().map(|page| key(*page)) else {
-            reaping.fence = None;
+        let Some(first) = reaping.batch.first().copied() else {
+            (reaping.fence, reaping.one_by_one) = (None, false);
             return Ok(Progress::Worked);
         };
-        let batch = &reaping.batch;
-        let swept = tree.sweep_naming(&first, LogClass::Normal, |mark, _| match marked_page(mark) {
-            Ok(page) if batch.contains(&page) => Judgement::Remove(Some(page)),
+        let (batch, one_by_one) = (&reaping.batch, reaping.one_by_one);
+        let is_next = |page| if one_by_one { page == first } else { batch.contains(&page) };
+        let swept = tree.sweep_naming(&key(first), LogClass::Normal, |mark, _| match marked_page(mark) {
+            Ok(page) if is_next(page) => Judgement::Remove(Some(page)),
             _ => Judgement::Keep,
         })?;
         match (swept.more, swept.high) {
+            _ if one_by_one => _ = reaping.batch.pop_first(),
             // In the order of the marks.
             (true, _) => (0..swept.removed).for_each(|_| _ = reaping.batch.pop_first()),
             (false, Some(high)) => reaping.batch.retain(|page| key(*page)[..] >= high[..]),
             (false, None) => reaping.batch.clear(),
         }
         if !swept.more {
-            tree.merge_opportunely(&first, LogClass::Normal);
+            tree.merge_opportunely(&key(first), LogClass::Normal);
         }
         Ok(Progress::Worked)
     }
 
-    /// Marks that are committed, from the first on.
-    fn committed_marks(
+    /// Adds committed marks of the next leaves to the batch.
+    fn search(
         &self,
         tree: &Tree,
         manager: &Arc<TxnManager>,
-    ) -> Result<BTreeSet<PageId>, TableError> {
-        // Cleared before the scan: a mark made after it sets this again.
-        self.may_have.store(false, Ordering::SeqCst);
-        let mut marks = BTreeSet::new();
-        if !any_entry(tree).inspect_err(|_| self.may_have.store(true, Ordering::SeqCst))? {
-            return Ok(marks);
+        reaping: &mut Reaping,
+    ) -> Result<(), TableError> {
+        if reaping.at == Position::Start {
+            // Cleared before the tree is looked at: a mark made after that sets it again.
+            self.may_have.store(false, Ordering::SeqCst);
+            // A leaf that cannot be read may have some.
+            if matches!(any_entry(tree, &reaping.leaves_passed_over), Ok(false)) {
+                return Ok(());
+            }
+            self.may_have.store(true, Ordering::SeqCst);
         }
-        self.may_have.store(true, Ordering::SeqCst);
         let mut txn = manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
-        let mut batch = RowBatch::new();
-        let mut position = Some(Position::Start);
-        while let Some(from) = position
-            && marks.len() < BATCH_MAX
-        {
-            position = txn.scan(tree, &from, Course::forward(None), &mut batch)?;
-            for (mark, _) in batch.iter() {
-                marks.insert(marked_page(mark)?);
+        let mut rows = RowBatch::new();
+        for _ in 0..LEAVES_MAX {
+            rows.clear();
+            let next = match reaping.leaves_passed_over.contains(&reaping.at) {
+                true => tree.past_leaf(&reaping.at).map_err(TableError::from),
+                false => txn.scan(tree, &reaping.at, Course::forward(None), &mut rows).map_err(Into::into),
+            };
+            let next = match next {
+                // Those found before it go first.
+                Err(_) if !reaping.batch.is_empty() => break,
+                next => next?,
+            };
+            for (mark, _) in rows.iter() {
+                match marked_page(mark) {
+                    Ok(page) if reaping.pages_passed_over.contains(&page) => {}
+                    Ok(page) => _ = reaping.batch.insert(page),
+                    Err(error) => reaping.trouble = Some(error),
+                }
+            }
+            let is_done = next.is_none() || reaping.batch.len() >= BATCH_MAX;
+            reaping.at = next.unwrap_or(Position::Start);
+            if is_done {
+                break;
             }
         }
-        txn.rollback()?;
-        Ok(marks)
+        Ok(txn.rollback()?)
     }
 }
 
-/// Whether the tree has an entry, of a transaction that may not have ended.
-fn any_entry(tree: &Tree) -> Result<bool, TableError> {
+impl Reaping {
+    /// Whether a round of the search, or a batch, is not done.
+    fn is_amidst(&self) -> bool {
+        self.fence.is_some() || self.at != Position::Start
+    }
+
+    /// Counts a failure of the next step. After the last attempt, what it met is passed over.
+    fn failed(&mut self, tree: &Tree, error: TableError) {
+        if self.attempts.failed(&error) {
+            return;
+        }
+        let concerns_a_page = error.is_damage() || is_unreadable(&error);
+        let passed_over = self.leaves_passed_over.len() + self.pages_passed_over.len();
+        if !concerns_a_page || passed_over == PASSED_OVER_MAX || !self.pass_over(tree, &error) {
+            *self = Reaping { set_aside: true, trouble: Some(error), ..Reaping::default() };
+        }
+    }
+
+    /// Whether the next step can go past what the last one met.
+    fn pass_over(&mut self, tree: &Tree, error: &TableError) -> bool {
+        let is_search = self.fence.is_none();
+        let failed_at = match self.batch.first() {
+            Some(first) if !is_search => Position::At(key(*first).to_vec()),
+            _ => self.at.clone(),
+        };
+        if !is_search && tree.visit_leaf(&failed_at, Direction::Forward, |_, _| Visit::Stop).is_ok() {
+            // Not the leaf, but a page that its marks name: which one, is found one by one.
+            if self.one_by_one {
+                self.pages_passed_over.extend(self.batch.pop_first());
+                self.trouble = Some(error.clone());
+            }
+            self.one_by_one = true;
+            return true;
+        }
+        let next = match tree.past_leaf(&failed_at) {
+            Ok(None) if failed_at == Position::Start => return false,
+            Ok(next) => next,
+            Err(_) => return false,
+        };
+        self.trouble = Some(error.clone());
+        if is_search {
+            self.leaves_passed_over.push(failed_at);
+            self.at = next.unwrap_or(Position::Start);
+            return true;
+        }
+        // The search will meet the leaf.
+        match next {
+            Some(Position::At(next) | Position::Past(next)) => {
+                self.batch.retain(|page| key(*page)[..] >= next[..])
+            }
+            Some(Position::Start) | None => self.batch.clear(),
+        }
+        true
+    }
+}
+
+/// Whether a leaf that is not passed over has an entry, of a transaction that may not have ended.
+fn any_entry(tree: &Tree, passed_over: &[Position]) -> Result<bool, TableError> {
     let (mut any, mut position) = (false, Some(Position::Start));
     while let Some(from) = position
         && !any
     {
+        if passed_over.contains(&from) {
+            position = tree.past_leaf(&from)?;
+            continue;
+        }
         position = tree.visit_leaf(&from, Direction::Forward, |_, _| {
             any = true;
             Visit::Stop

@@ -46,6 +46,7 @@ struct State {
     next: u64,
     pages: BTreeMap<PageId, Version>,
     damaged: BTreeSet<PageId>,
+    unreadable: BTreeSet<PageId>,
     statistics: TierStatistics,
 }
 
@@ -59,6 +60,16 @@ impl MemoryTier {
     /// Makes every later read of the page fail.
     pub fn damage(&self, page: PageId) {
         self.state.lock().damaged.insert(page);
+    }
+
+    /// Makes every later read of the page fail, until [`MemoryTier::can_read`].
+    pub fn cannot_read(&self, page: PageId) {
+        self.state.lock().unreadable.insert(page);
+    }
+
+    /// Ends what [`MemoryTier::cannot_read`] began.
+    pub fn can_read(&self, page: PageId) {
+        self.state.lock().unreadable.remove(&page);
     }
 
     /// Frees the page, although other pages may still refer to it.
@@ -88,6 +99,11 @@ impl PageTier for MemoryTier {
             if state.damaged.contains(&read.page) {
                 read.outcome =
                     Err(TierError::new(TierErrorKind::Damaged, format!("{:?} is damaged", read.page)));
+                continue;
+            }
+            if state.unreadable.contains(&read.page) {
+                let message = format!("{:?} cannot be read now", read.page);
+                read.outcome = Err(TierError::new(TierErrorKind::Unreadable, message));
                 continue;
             }
             read.outcome = match state.pages.get(&read.page) {

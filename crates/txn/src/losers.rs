@@ -33,8 +33,9 @@
 //!   ones.
 //! * *Snapshots* list it as active, so its changes are seen by none. `low_water` stays below it, so
 //!   no reader takes a header with its id for that of an ended transaction. *Fences* ignore it: it
-//!   runs no statement and undoes nothing any more in this epoch, and in the next one a tree that
-//!   was dropped has no rows to be undone (see `Catalog::open`).
+//!   runs no statement and undoes nothing any more in this epoch. In the next one a dropped table
+//!   has no rows to be undone, and rows of a dropped page file that are gone are found undone (see
+//!   `Catalog::open`, which also says what is lost then).
 //! * *The log's promise* to leave space for its undoing ends, since nothing is undone before the
 //!   next opening, which renews it.
 

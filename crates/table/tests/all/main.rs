@@ -19,6 +19,7 @@ mod read_committed_statements_see_one_moment;
 mod rows_are_counted_or_estimated;
 mod scans_are_read_ahead;
 mod statements_agree_with_a_model;
+mod superseded_pages_are_freed_past_damage;
 mod tables_are_analyzed;
 mod tables_come_and_go_under_statements;
 mod unique_indexes_hold_under_concurrency;
