@@ -8,7 +8,7 @@ use crate::chores::ChoresRound;
 use crate::medium::{Survival, Timing, Uniform};
 use draw::pick;
 use firndb::device::{FaultRule, When};
-use firndb::{ArchiveFull, CachePolicy, CacheSettings, CacheSpec, Deltas, Isolation, Options};
+use firndb::{ArchiveFull, CachePolicy, CacheSettings, CacheSpec, Deltas, Isolation, Options, Placement};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
 use firndb_cache_comparators::Compared;
@@ -92,6 +92,16 @@ pub struct CacheSetup {
     pub write_through: bool,
 }
 
+/// How the store keeps its pages and their map.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreSetup {
+    pub placement: Placement,
+    /// Bytes of a metadata page and map pages of a group, if they are not the default.
+    pub layout: Option<(usize, u32)>,
+    /// DRAM for the page map: the buffer's over this.
+    pub map_share: Option<usize>,
+}
+
 /// Everything that follows from a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -103,6 +113,7 @@ pub struct Scenario {
     pub version_bytes: usize,
     /// DRAM for deltas that wait, if pages are written as deltas.
     pub delta_bytes: Option<usize>,
+    pub store: StoreSetup,
     pub log_devices: usize,
     /// Bytes of each log device.
     pub log_bytes_each: u64,
@@ -263,6 +274,14 @@ impl Scenario {
             .log(|log| log.copies_required(if self.array.lenient { 1 } else { self.log_devices }));
         if let Some(bytes) = self.delta_bytes {
             options = options.tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(bytes));
+        }
+        options = options.tuning(|tuning| tuning.placement(self.store.placement));
+        if let Some((meta_bytes, maps_per_group)) = self.store.layout {
+            options = options.store_layout(meta_bytes, maps_per_group);
+        }
+        if let Some(share) = self.store.map_share {
+            let bytes = self.frames * self.page_size * 17 / 16 / share;
+            options = options.tuning(|tuning| tuning.map_bytes(bytes));
         }
         // One that is attached later may be of any kind.
         let first = self.cache.map_or(Compared::Firn(CachePolicy::default()), |cache| cache.policy);

@@ -1,11 +1,11 @@
 //! Draws the scenario of a seed.
 
-use super::{CacheChange, CacheSetup, End, Round, Scenario, Severity, Trouble, device_names};
+use super::{CacheChange, CacheSetup, End, Round, Scenario, Severity, StoreSetup, Trouble, device_names};
 use crate::array::{ArrayRound, ArraySetup};
 use crate::chores::{self, ChoresRound};
 use crate::medium::Survival;
-use firndb::Isolation;
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
+use firndb::{Isolation, Placement};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
 use firndb_cache_comparators::{Comparator, Compared};
@@ -21,6 +21,18 @@ fn delta_bytes(seed: u64, page_size: usize) -> Option<usize> {
     let rng = &mut Rng::new(seed ^ 0xDE17_A501);
     let pages = pick(rng, &[0, 2, 8, 64]);
     rng.one_in(2).then_some(pages * page_size)
+}
+
+impl StoreSetup {
+    /// Of its own numbers, too.
+    fn draw(seed: u64) -> StoreSetup {
+        let rng = &mut Rng::new(seed ^ 0x9A6E_A901);
+        StoreSetup {
+            placement: pick(rng, &[Placement::Threaded, Placement::Segments]),
+            layout: pick(rng, &[None, None, Some((1024, 2)), Some((1024, 8)), Some((512, 2))]),
+            map_share: pick(rng, &[None, None, Some(16), Some(4), Some(1)]),
+        }
+    }
 }
 
 impl Scenario {
@@ -59,6 +71,7 @@ impl Scenario {
             frames: pick(rng, &[64, 80, 128, 512]),
             version_bytes: pick(rng, &[1000, 20_000, 1 << 20]),
             delta_bytes: delta_bytes(seed, page_size),
+            store: StoreSetup::draw(seed),
             log_devices,
             log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),
             hiding: pick(rng, &[Off, Naive, TwoStream, Adaptive, Adaptive]),

@@ -21,6 +21,7 @@ impl fmt::Display for Scenario {
             self.store_limit >> 20,
             self.canary.map_or(String::new(), |canary| format!(", BROKEN: {canary:?}"))
         )?;
+        writeln!(f, "deltas that wait: {:?} bytes; {:?}", self.delta_bytes, self.store)?;
         writeln!(f, "{:?}", self.array)?;
         writeln!(f, "outliers of the log: {:?}; cache: {:?}; {:?}", self.hiding, self.cache, self.policy)?;
         for (number, round) in self.rounds.iter().enumerate() {
