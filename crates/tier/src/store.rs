@@ -60,6 +60,7 @@ mod header;
 mod journal;
 mod load;
 mod lost;
+mod lost_sight;
 mod map_block;
 mod map_log;
 mod map_replay;

@@ -13,7 +13,7 @@ use super::geometry::{Geometry, Place};
 use super::meta_cache::{MetaCache, MetaPage};
 use super::meta_page::MetaId;
 use super::overlay::Overlay;
-use super::records::Change;
+use super::records::{Change, Old};
 use super::totals::Totals;
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::codec::Malformed;
@@ -242,7 +242,8 @@ fn fits(change: &Change, old: Entry) -> bool {
         Change::Allocate { .. } | Change::Adopt { .. } => old == Entry::Free,
         Change::Free { place, .. } => old != Entry::Free && old.place() == place,
         Change::Move { version, old: from, .. } => {
-            old.place() == from && old.version().is_some_and(|before| before <= version)
+            let is_there = from == Old::Unknown || old.place() == from.place();
+            is_there && old.version().is_some_and(|before| before <= version)
         }
         Change::Delta { version, place, checksum, .. } => match old {
             Entry::Placed { version: before, place: at, checksum: of }
@@ -290,7 +291,7 @@ fn bits_of(geometry: &Geometry, change: &Change) -> impl Iterator<Item = Bit> + 
             [Some(page_bit(page, false)), place.map(|place| place_bit(place, false))]
         }
         Change::Move { place, old, .. } => {
-            [Some(place_bit(place, true)), old.map(|place| place_bit(place, false))]
+            [Some(place_bit(place, true)), old.place().map(|place| place_bit(place, false))]
         }
         Change::DeltaPage { place } => [Some(place_bit(place, true)), Some(delta_bit(place, true))],
         Change::DeltaFreed { place } => [Some(place_bit(place, false)), Some(delta_bit(place, false))],
@@ -308,7 +309,7 @@ fn totals_after(change: &Change, mut totals: Totals) -> Option<Totals> {
             totals.places = totals.places.checked_sub(u64::from(place.is_some()))?;
         }
         Change::Move { old, .. } => {
-            totals.places = totals.places.checked_add(u64::from(old.is_none()))?;
+            totals.places = totals.places.checked_add(u64::from(old.place().is_none()))?;
         }
         Change::DeltaPage { .. } => {
             totals.places = totals.places.checked_add(1)?;

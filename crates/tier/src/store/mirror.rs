@@ -102,7 +102,7 @@ impl Mirror {
             }
             Change::Move { page, place, old, .. } if walked(page) => {
                 self.name(place);
-                match old {
+                match old.place() {
                     Some(old) => self.forget(old),
                     None => self.totals.places += 1,
                 }

@@ -15,6 +15,29 @@ use firndb_log::{Kind, Record};
 /// Most changes in one record: bounds the memory that redo needs for it.
 pub(crate) const CHANGES_MAX: usize = 1 << 16;
 
+/// Where a page's image was before it moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Old {
+    /// It was never written.
+    None,
+    At(Place),
+    /// Its map page could not be read: the place stays in use.
+    Unknown,
+}
+
+impl Old {
+    pub(crate) fn of(place: Option<Place>) -> Old {
+        place.map_or(Old::None, Old::At)
+    }
+    /// The place that becomes free.
+    pub(crate) fn place(self) -> Option<Place> {
+        if let Old::At(place) = self { Some(place) } else { None }
+    }
+}
+
+/// The code of a place that is not known; one more than that of any other.
+const UNKNOWN_PLACE: u64 = PLACES_MAX + 1;
+
 /// One change of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -25,7 +48,7 @@ pub(crate) enum Change {
     /// A page becomes free, and so does its place.
     Free { page: PageId, place: Option<Place> },
     /// A page has a new version at a new place.
-    Move { page: PageId, version: Lsn, place: Place, checksum: u32, old: Option<Place> },
+    Move { page: PageId, version: Lsn, place: Place, checksum: u32, old: Old },
     /// A place becomes a delta page.
     DeltaPage { place: Place },
     /// A page has a new version: its image as before, with the changes in a slot of a delta page.
@@ -57,6 +80,13 @@ fn put_place(out: &mut Vec<u8>, place: Option<Place>) {
 }
 fn place(reader: &mut Reader<'_>) -> Result<Option<Place>, Malformed> {
     reader.varint()?.checked_sub(1).map(place_of).transpose()
+}
+fn old(reader: &mut Reader<'_>) -> Result<Old, Malformed> {
+    match reader.varint()? {
+        0 => Ok(Old::None),
+        UNKNOWN_PLACE => Ok(Old::Unknown),
+        code => place_of(code - 1).map(Old::At),
+    }
 }
 fn place_of(number: u64) -> Result<Place, Malformed> {
     if number < PLACES_MAX { Ok(Place(number)) } else { Err(Malformed { what: "a place that no store has" }) }
@@ -91,7 +121,10 @@ pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
         out.put_varint(version.0);
         out.put_varint(place.0);
         out.put_u32(checksum);
-        put_place(&mut out, old);
+        match old {
+            Old::Unknown => out.put_varint(UNKNOWN_PLACE),
+            Old::None | Old::At(_) => put_place(&mut out, old.place()),
+        }
     }
     out
 }
@@ -193,7 +226,7 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
                     version: Lsn(reader.varint()?),
                     place: place_of(reader.varint()?)?,
                     checksum: reader.u32()?,
-                    old: place(reader)?,
+                    old: old(reader)?,
                 });
             }
         }
@@ -245,11 +278,18 @@ mod tests {
             version: Lsn(4096),
             place: Place(9),
             checksum: 0x0102_0304,
-            old: Some(Place(3)),
+            old: Old::At(Place(3)),
         };
         let moves = encode_moves(&[change]);
         assert_eq!(moves, [1, 1, 0x80, 0x20, 9, 4, 3, 2, 1, 4]);
         assert_eq!(decode(Record { kind: Kind::PAGES_MOVED, body: &moves }).unwrap(), [change]);
+        let (page, version, place, checksum) = (PageId(1), Lsn(2), Place(9), 0x0102_0304);
+        for (old, code) in [(Old::None, &[0][..]), (Old::Unknown, &[0x81, 0x80, 0x80, 0x80, 0x80, 0x20])] {
+            let change = Change::Move { page, version, place, checksum, old };
+            let moves = encode_moves(&[change]);
+            assert_eq!(moves, [&[1, 1, 2, 9, 4, 3, 2, 1][..], code].concat());
+            assert_eq!(decode(Record { kind: Kind::PAGES_MOVED, body: &moves }).unwrap(), [change]);
+        }
         let adopt = encode_adopt(&[(PageId(5), Lsn(300))]);
         assert_eq!(adopt, [1, 5, 0xAC, 2]);
         assert_eq!(

@@ -2,6 +2,7 @@
 //! of `store.rs` for the order of the locks.
 
 use super::apply;
+use super::bitmap::{self, Which};
 use super::carried::Carried;
 use super::circle::Cleaning;
 use super::deferred::Deferred;
@@ -101,12 +102,20 @@ impl State {
     }
 
     /// Places that must have space: for pages allocated and reserved, for delta pages in use and
-    /// about to be, and `more`. (Damaged totals may say anything.)
+    /// about to be, and `more`. (Damaged totals may say anything. More places than pages are in use
+    /// where pages moved away whose map page was damaged.)
     pub(super) fn places_needed(&mut self, more: u64) -> u64 {
         let totals = self.totals();
+        let images = totals.places.saturating_sub(totals.delta_pages);
         [totals.delta_pages, self.deltas.in_flight, self.space.reserved(), more]
             .into_iter()
-            .fold(totals.pages, u64::saturating_add)
+            .fold(totals.pages.max(images), u64::saturating_add)
+    }
+
+    /// Whether a page is allocated, by its bitmap page: `None` if that is not in memory.
+    pub(super) fn is_allocated(&self, geometry: &Geometry, page: PageId) -> Option<bool> {
+        let bits = self.cache.peek(geometry.bitmap_of_page(page))?;
+        Some(bitmap::get(geometry, &bits.body, Which::Pages, geometry.index_of_page(page)))
     }
 
     /// Whether a page's entry is known without reading.

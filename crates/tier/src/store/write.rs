@@ -14,11 +14,12 @@
 //! place.
 
 use super::apply::{concerned, contradiction};
-use super::entry::{Entry, image_checksum};
+use super::entry::image_checksum;
 use super::geometry::Place;
+use super::lost_sight::Lost;
 use super::meta_page::MetaId;
 use super::pins::Pins;
-use super::records::{self, Change};
+use super::records::{self, Change, Old};
 use super::space::Pending;
 use super::state::{State, Store, count};
 use crate::error::TierError;
@@ -93,18 +94,28 @@ impl Store {
         if let Err(error) = self.poison.check().and_then(|()| self.journal().map(|_| ())) {
             return fail(writes, &in_range, &error);
         }
-        let (mut live, mut pins) = (in_range, Vec::new());
+        let (mut live, mut pins, mut lost) = (in_range, Vec::new(), None);
         loop {
             let mut state = self.state.lock();
             let unknown = self.unknown(&state, live.iter().map(|i| writes[*i].page));
             if unknown.is_empty() {
-                live.retain(|i| self.still_wanted(&mut state, &mut writes[*i]).is_some());
+                live.retain(|i| self.still_wanted(&mut state, &mut writes[*i], None).is_some());
                 break;
             }
             drop(state);
             match self.pin(&unknown) {
                 Ok(pin) => pins.push(pin),
-                Err(error) if live.len() == 1 => return fail(writes, &live, &error),
+                Err(error) if live.len() == 1 => match self.lost_sight(&writes[live[0]], &error) {
+                    Some((found, pin)) => {
+                        (lost, live) = (Some(found), vec![live[0]]);
+                        pins.push(pin);
+                        if self.still_wanted(&mut self.state.lock(), &mut writes[live[0]], lost).is_none() {
+                            return;
+                        }
+                        break;
+                    }
+                    None => return fail(writes, &live, &error),
+                },
                 Err(_) => return live.iter().for_each(|i| self.write_chunk(writes, &[*i], lifetime, seal)),
             }
         }
@@ -116,7 +127,7 @@ impl Store {
             Err(error) => return fail(writes, &live, &error),
         };
         let shadows = self.write_images(writes, &live, &places, seal);
-        self.publish_shadows(writes, shadows);
+        self.publish_shadows(writes, shadows, lost);
     }
 
     /// The map pages that have to be read for the entries of `pages`.
@@ -125,16 +136,22 @@ impl Store {
         unknown.map(|page| self.geometry.map_of_page(page)).collect()
     }
 
-    /// The page's entry if the offered version replaces it; else sets the outcome.
-    fn still_wanted(&self, state: &mut State, write: &mut PageWrite<'_>) -> Option<Entry> {
-        let refused = match state.entry(self, write.page) {
+    /// Where the page is if the offered version replaces it; else sets the outcome. The page's
+    /// entry is known, or `lost`.
+    fn still_wanted(&self, state: &mut State, write: &mut PageWrite<'_>, lost: Option<Lost>) -> Option<Old> {
+        let page = write.page;
+        let found = match lost.filter(|lost| lost.is_lost(&self.geometry, state)) {
+            Some(_) => Ok((state.least_version(&self.geometry, page), Old::Unknown)),
+            None => state
+                .entry(self, page)
+                .map(|entry| (state.newest_version(page, entry), Old::of(entry.place()))),
+        };
+        let refused = match found {
             Err(error) => Err(error),
-            Ok(entry) => match state.newest_version(write.page, entry) {
-                None => Err(self.not_allocated(write.page)),
-                // Another thread wrote a newer version, or the page was freed and allocated anew.
-                Some(newer) if newer > write.version => Ok(Written::Declined),
-                Some(_) => return Some(entry),
-            },
+            Ok((None, _)) => Err(self.not_allocated(page)),
+            // Another thread wrote a newer version, or the page was freed and allocated anew.
+            Ok((Some(newer), _)) if newer > write.version => Ok(Written::Declined),
+            Ok((Some(_), old)) => return Some(old),
         };
         write.outcome = refused;
         None
@@ -222,7 +239,7 @@ impl Store {
     /// Appends one map record for all shadows that are still wanted, and applies it. A page with
     /// metadata that contradicts itself is left out: its write fails, before anything of it is
     /// logged that could not be redone.
-    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], mut shadows: Vec<Shadow>) {
+    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], mut shadows: Vec<Shadow>, lost: Option<Lost>) {
         let settle = |writes: &mut [PageWrite<'_>], shadows: &[Shadow], error: TierError| {
             shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));
             self.drop_places(&shadows.iter().map(|shadow| shadow.place).collect::<Vec<_>>());
@@ -234,8 +251,8 @@ impl Store {
             let order = self.order.lock();
             let mut state = self.state.lock();
             let mut missing = self.unknown(&state, shadows.iter().map(|shadow| writes[shadow.write].page));
-            if missing.is_empty() {
-                let (changes, superseded) = self.moves(&mut state, writes, &shadows);
+            if missing.is_empty() || lost.is_some_and(|lost| lost.is_lost(&self.geometry, &state)) {
+                let (changes, superseded) = self.moves(&mut state, writes, &shadows, lost);
                 let mut ids = concerned(&self.geometry, &changes);
                 missing = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
                 missing.retain(|id| !unreadable.contains(id));
@@ -294,14 +311,15 @@ impl Store {
         state: &mut State,
         writes: &mut [PageWrite<'_>],
         shadows: &[Shadow],
+        lost: Option<Lost>,
     ) -> (Vec<Change>, Vec<Place>) {
         let mut changes = Vec::with_capacity(shadows.len());
         let mut superseded = Vec::new();
         for shadow in shadows {
             let write = &mut writes[shadow.write];
-            match self.still_wanted(state, write) {
+            match self.still_wanted(state, write, lost) {
                 None => superseded.push(shadow.place),
-                Some(entry) => {
+                Some(old) => {
                     let base = Some(Base { version: write.version, checksum: shadow.checksum });
                     write.outcome = Ok(Written::Taken { base, changes: Changes::NONE });
                     changes.push(Change::Move {
@@ -309,7 +327,7 @@ impl Store {
                         version: write.version,
                         place: shadow.place,
                         checksum: shadow.checksum,
-                        old: entry.place(),
+                        old,
                     });
                 }
             }
@@ -371,7 +389,7 @@ impl Store {
                 let taken = writes.iter().filter(|write| write.dirty && write.is_taken());
                 let needed_from =
                     taken.map(|write| write.recovery_lsn).fold(appended.first.min(waited), std::cmp::min);
-                let places = moved().filter_map(|(.., old)| old).collect();
+                let places = moved().filter_map(|(.., old)| old.place()).collect();
                 state.space.hold_freed(
                     &self.geometry,
                     Pending { end: appended.end, needed_from, pages: Vec::new(), places },

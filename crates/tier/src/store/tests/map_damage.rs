@@ -17,7 +17,7 @@ use firndb_testkit::hooked::{Call, Hooked};
 use std::ops::Range;
 
 /// Flips a bit in both slots of a metadata page.
-pub(super) fn damage(store: &Store, device: &MemoryDevice, id: MetaId) {
+pub(super) fn damage(store: &Store, device: &dyn Device, id: MetaId) {
     for slot in [Slot::A, Slot::B] {
         let at = store.geometry.meta_offset(id, slot);
         let mut block = [0; 512];
@@ -62,7 +62,7 @@ pub(super) fn open(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
 pub(super) fn opened(id: MetaId) -> Opened {
     let log = TestLog::new();
     let (device, store, pages, moved) = prepared(&log);
-    damage(&store, &device, id);
+    damage(&store, &*device, id);
     drop(store);
     Opened { store: open(device.clone(), &log), device, log, pages, moved }
 }
@@ -172,7 +172,7 @@ fn a_map_page_that_can_be_read_again_gets_what_it_lacks() {
     let mut opened = opened(id);
     let known: Vec<PageId> = opened.moved.clone();
     opened.work(&known, 40);
-    damage(&opened.store, &opened.device, id);
+    damage(&opened.store, &*opened.device, id);
     opened.work(&known, 20);
     let newest = fold(&opened.log.records(), opened.log.end());
     sweep(&opened.store);
@@ -193,7 +193,7 @@ fn pages_are_written_although_the_bitmap_page_of_their_old_place_is_damaged() {
     let others = |sentence: &&String| !sentence.contains("bitmap page of group 0 is damaged in both");
     assert_eq!(report.damage.iter().find(others), None);
     // Nothing was forgotten: put right, it agrees with the maps.
-    damage(&opened.store, &opened.device, id);
+    damage(&opened.store, &*opened.device, id);
     opened.work(&all, 8);
     let newest = fold(&opened.log.records(), opened.log.end());
     sweep(&opened.store);

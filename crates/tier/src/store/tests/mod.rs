@@ -17,6 +17,7 @@ mod delta_threads;
 mod full;
 mod give_back;
 pub(crate) mod harness;
+mod lost_sight;
 mod many_reads;
 mod map_damage;
 mod map_log;
