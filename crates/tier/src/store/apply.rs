@@ -52,13 +52,13 @@ pub(crate) fn known_entry(
 /// `cache`, but for bitmap pages that cannot be read: their bits are kept apart. A page that
 /// another thread could read since it was checked takes what the record says, as by redo. An error
 /// means that a group or the totals are not in the state that the record presupposes: the pages are
-/// then undefined. Returns the slots that entries no longer name.
+/// then undefined. Returns the slots that entries of pages no longer name.
 pub(crate) fn apply(
     geometry: &Geometry,
     (cache, overlay, deferred): (&mut MetaCache, &mut Overlay, &mut Deferred),
     lsn: Lsn,
     changes: &[Change],
-) -> Result<Vec<SlotAt>, Malformed> {
+) -> Result<Vec<(PageId, SlotAt)>, Malformed> {
     let mut totals = Totals::read(&cached(cache, MetaId::Totals).body);
     let mut died = Vec::new();
     for change in changes {
@@ -66,7 +66,7 @@ pub(crate) fn apply(
             if let Some(Ok(old)) = known_entry(geometry, cache, overlay, page)
                 && fits(change, old)
             {
-                died.extend(old.slot());
+                died.extend(old.slot().map(|at| (page, at)));
             }
             overlay.set(page, entry);
         }

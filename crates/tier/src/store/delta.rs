@@ -40,6 +40,7 @@ pub(crate) mod policy;
 pub(crate) mod slot;
 pub(crate) mod take;
 pub(crate) mod testing;
+pub(crate) mod walk;
 pub(crate) mod write_buffer;
 
 use firndb_device::AlignedBuf;

@@ -150,7 +150,9 @@ impl State {
     ) -> Result<(), Malformed> {
         let pages = (&mut self.cache, &mut self.overlay, &mut self.deferred);
         let died = apply::apply(geometry, pages, lsn, changes)?;
-        died.iter().for_each(|at| self.deltas.live.died(geometry, at.place));
+        for (page, at) in died {
+            self.deltas.live.died(geometry, at.place, page.0 / geometry.entries_per_map);
+        }
         self.follow_deltas(geometry, changes);
         self.map_log.push(lsn, record);
         self.share_the_budget();

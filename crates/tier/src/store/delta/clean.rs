@@ -23,19 +23,27 @@ impl Store {
         if self.journal.get().is_none() || self.poison.check().is_err() {
             return Ok(Progress::Idle);
         }
-        let (empty, unknown, crowded) = {
+        let (empty, unknown, crowded, doubtful) = {
             let mut state = self.state.lock();
             let unknown = state.deltas.live.next_unknown(&self.geometry);
             let limit = self.backed_places(&mut state) * u64::from(self.policy.deltas.pages_percent) / 100;
             let crowded = state.totals().delta_pages.saturating_mul(8) > limit * 7;
-            (state.deltas.live.empty_count(), unknown, crowded)
+            (state.deltas.live.empty_count(), unknown, crowded, state.deltas.live.doubtful() as u64)
         };
         if empty >= EMPTY_A_STEP || (crowded && empty > 0) {
             return self.free_empty_delta_pages().map(|()| Progress::Worked);
         }
         if let Some(place) = unknown {
-            let (_, all) = self.count_live(place)?;
-            return Ok(if all { Progress::Worked } else { Progress::Idle });
+            match self.count_live(place) {
+                Err(error) if error.concerns_the_page() => {
+                    self.state.lock().deltas.live.counted(&self.geometry, place, 0);
+                }
+                other => drop(other?),
+            }
+            return Ok(Progress::Worked);
+        }
+        if doubtful >= EMPTY_A_STEP || (crowded && doubtful > 0) {
+            return self.walk_step().map(|()| Progress::Worked);
         }
         if crowded { self.gather() } else { Ok(Progress::Idle) }
     }
@@ -59,9 +67,10 @@ impl Store {
     }
 
     /// Of the slots of the delta page at `place`, those that entries name. Their number is noted if
-    /// all could be read: of a damaged page, entries may name what cannot, so it is not freed.
-    fn count_live(&self, place: Place) -> Result<(Vec<(PageId, Delta)>, bool), TierError> {
-        let (slots, all) = self.slots_at(place);
+    /// all could be read, and are what the map says: of a damaged page, entries may name what
+    /// cannot be read, so it is doubtful.
+    fn count_live(&self, place: Place) -> Result<Vec<(PageId, Delta)>, TierError> {
+        let (slots, mut all) = self.slots_at(place);
         let groups = self.state.lock().space.groups();
         let exists = |page: PageId| page.0 != 0 && self.geometry.group_of_page(page) < groups;
         let slots: Vec<_> = slots.into_iter().filter(|(_, page, _)| exists(*page)).collect();
@@ -70,15 +79,18 @@ impl Store {
         let mut state = self.state.lock();
         let mut live = Vec::new();
         for (number, page, delta) in slots {
-            let at = state.entry(self, page)?.slot();
-            if at.is_some_and(|at| at.place == place && at.slot == number) {
-                live.push((page, delta));
+            let entry = state.entry(self, page)?;
+            if entry.slot().is_none_or(|at| at.place != place || at.slot != number) {
+                continue;
+            }
+            match entry.version() == Some(delta.version) {
+                true => live.push((page, delta)),
+                // It is what lay there before.
+                false => all = false,
             }
         }
-        if all {
-            state.deltas.live.counted(&self.geometry, place, live.len());
-        }
-        Ok((live, all))
+        state.deltas.live.counted(&self.geometry, place, if all { live.len() } else { 0 });
+        Ok(live)
     }
 
     /// Makes delta pages free of those with the fewest slots that live: the slots go to new delta
@@ -93,7 +105,11 @@ impl Store {
     pub(crate) fn gather_from(&self, victims: &[Place], most: usize) -> Result<Progress, TierError> {
         let mut live: Vec<(PageId, Delta)> = Vec::new();
         for place in victims {
-            live.extend(self.count_live(*place)?.0);
+            match self.count_live(*place) {
+                // Damage costs what it concerns.
+                Err(error) if error.concerns_the_page() => {}
+                counted => live.extend(counted?),
+            }
         }
         let mut packed: Vec<Packed> = Vec::new();
         for (page, delta) in &live {
@@ -164,7 +180,7 @@ impl Store {
             }
             for place in victims {
                 // Damage costs what it concerns; the other delta pages may do.
-                let Ok((live, _)) = self.count_live(*place) else { continue };
+                let Ok(live) = self.count_live(*place) else { continue };
                 let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
                 if let Err(error) = self.write_whole(&pages)
                     && !error.concerns_the_page()
@@ -172,6 +188,11 @@ impl Store {
                     return Err(error);
                 }
             }
+            self.free_empty_delta_pages()?;
+            freed = self.state.lock().totals().delta_pages < before;
+        }
+        if !freed && self.state.lock().deltas.live.doubtful() > 0 {
+            self.walk_all()?;
             self.free_empty_delta_pages()?;
             freed = self.state.lock().totals().delta_pages < before;
         }

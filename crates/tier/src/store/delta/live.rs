@@ -5,14 +5,19 @@
 //! slots live: that is *unknown* until a background step reads the page and asks the map. A page
 //! none of whose slots lives is *empty*: no entry will name it again, so the next record may free
 //! it.
+//!
+//! A page that cannot be read, or seems to have been empty already, is *doubtful*: what was read
+//! may be what lay there before, its own write lost. Only a walk of the whole map tells how many
+//! entries name it (`walk.rs`).
 
 use super::super::geometry::{Geometry, Place};
 use super::page::SLOTS_MAX;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NOT_A_DELTA_PAGE: u8 = 0;
 const UNKNOWN: u8 = u8::MAX;
-const _: () = assert!(SLOTS_MAX < UNKNOWN as usize, "a count fits beside the marks");
+const DOUBTFUL: u8 = u8::MAX - 1;
+const _: () = assert!(SLOTS_MAX < DOUBTFUL as usize, "a count fits beside the marks");
 
 #[derive(Debug)]
 pub(crate) struct Live {
@@ -24,6 +29,11 @@ pub(crate) struct Live {
     pages: u64,
     /// Those that are unknown.
     unknown: u64,
+    /// Those that are doubtful and wait for a walk.
+    doubtful: BTreeSet<Place>,
+    /// Those that a walk counts: entries of the map pages before `walked_to` that name them.
+    walking: BTreeMap<Place, u8>,
+    walked_to: u64,
     /// Where the next looks begin, so that one need not go through all pages.
     unknown_from: Place,
     emptiest_from: Place,
@@ -31,8 +41,17 @@ pub(crate) struct Live {
 
 impl Default for Live {
     fn default() -> Live {
-        let (counts, empty) = (Vec::new(), BTreeSet::new());
-        Live { counts, empty, pages: 0, unknown: 0, unknown_from: Place(0), emptiest_from: Place(0) }
+        Live {
+            counts: Vec::new(),
+            empty: BTreeSet::new(),
+            pages: 0,
+            unknown: 0,
+            doubtful: BTreeSet::new(),
+            walking: BTreeMap::new(),
+            walked_to: 0,
+            unknown_from: Place(0),
+            emptiest_from: Place(0),
+        }
     }
 }
 
@@ -67,24 +86,65 @@ impl Live {
             self.unknown += 1;
         }
     }
-    /// Notes how many slots of an unknown page entries name.
+    /// Notes how many slots of an unknown page entries name; none if that cannot be told.
     pub(crate) fn counted(&mut self, geometry: &Geometry, place: Place, slots: usize) {
         let count = self.count(geometry, place);
         if *count != UNKNOWN {
             return;
         }
-        *count = slots as u8;
+        *count = if slots == 0 { DOUBTFUL } else { slots as u8 };
         self.unknown -= 1;
         if slots == 0 {
-            self.pages -= 1;
-            self.empty.insert(place);
+            self.doubtful.insert(place);
         }
     }
-    /// Notes that an entry no longer names a slot of the page.
-    pub(crate) fn died(&mut self, geometry: &Geometry, place: Place) {
+    /// Doubtful pages.
+    pub(crate) fn doubtful(&self) -> usize {
+        self.doubtful.len() + self.walking.len()
+    }
+    /// The map page that a walk comes to next; it begins with the first if none is under way.
+    pub(crate) fn walk_from(&mut self) -> u64 {
+        if self.walking.is_empty() {
+            self.walking = std::mem::take(&mut self.doubtful).into_iter().map(|place| (place, 0)).collect();
+            self.walked_to = 0;
+        }
+        self.walked_to
+    }
+    /// Notes the delta pages that the entries of the next map page name.
+    pub(crate) fn walked(&mut self, named: impl Iterator<Item = Place>) {
+        for place in named {
+            if let Some(count) = self.walking.get_mut(&place) {
+                *count = count.saturating_add(1);
+            }
+        }
+        self.walked_to += 1;
+    }
+    /// Ends the walk: with `all`, every map page was read. Else pages that it did not count stay
+    /// doubtful until the next opening.
+    pub(crate) fn walk_ended(&mut self, geometry: &Geometry, all: bool) {
+        for (place, slots) in std::mem::take(&mut self.walking) {
+            match (all, usize::from(slots)) {
+                (true, 0) => {
+                    *self.count(geometry, place) = NOT_A_DELTA_PAGE;
+                    self.pages -= 1;
+                    self.empty.insert(place);
+                }
+                // (More entries than slots: the map contradicts itself.)
+                (true, 1..=SLOTS_MAX) => *self.count(geometry, place) = slots,
+                _ => {}
+            }
+        }
+    }
+    /// Notes that an entry of this map page no longer names a slot of the page.
+    pub(crate) fn died(&mut self, geometry: &Geometry, place: Place, map: u64) {
+        if map < self.walked_to
+            && let Some(count) = self.walking.get_mut(&place)
+        {
+            *count = count.saturating_sub(1);
+        }
         let count = self.count(geometry, place);
         match *count {
-            UNKNOWN | NOT_A_DELTA_PAGE => {}
+            UNKNOWN | DOUBTFUL | NOT_A_DELTA_PAGE => {}
             1 => {
                 *count = NOT_A_DELTA_PAGE;
                 self.pages -= 1;
@@ -158,7 +218,7 @@ impl Live {
     pub(crate) fn slots(&self, geometry: &Geometry, place: Place) -> Option<u8> {
         let counts = self.counts.get(geometry.group_of_place(place) as usize)?.as_ref()?;
         let count = counts[geometry.index_of_place(place) as usize];
-        (count != NOT_A_DELTA_PAGE && count != UNKNOWN).then_some(count)
+        (1..DOUBTFUL).contains(&count).then_some(count)
     }
 }
 
@@ -187,12 +247,12 @@ mod tests {
                     model.insert(place, known.flatten());
                 }
                 (3, Some(None)) => {
-                    let slots = rng.below(4) as usize;
+                    let slots = 1 + rng.below(3) as usize;
                     live.counted(&geometry, place, slots);
                     model.insert(place, Some(slots));
                 }
                 (4..7, Some(known)) if known != Some(0) => {
-                    live.died(&geometry, place);
+                    live.died(&geometry, place, 0);
                     model.insert(place, known.map(|slots| slots - 1));
                 }
                 (7, Some(Some(0))) => {

@@ -14,6 +14,7 @@ mod delta_holds;
 mod delta_model;
 mod delta_reads;
 mod delta_threads;
+mod delta_walk;
 mod full;
 mod give_back;
 pub(crate) mod harness;
