@@ -5,6 +5,7 @@ mod carried;
 mod check_beside;
 mod concurrency;
 mod crash;
+mod crash_damaged;
 mod crowded;
 mod damage;
 mod delta_crash;
