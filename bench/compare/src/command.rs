@@ -85,7 +85,7 @@ impl Common {
     /// The chosen engines.
     pub fn peers(&self) -> Vec<Peer> {
         match self.engines.as_slice() {
-            [] => Peer::value_variants().iter().copied().filter(|&peer| peer != Peer::Memory).collect(),
+            [] => Peer::value_variants().iter().copied().filter(|peer| peer.by_default()).collect(),
             engines => engines.to_vec(),
         }
     }

@@ -157,7 +157,9 @@ pub fn run_once(
     stop: &AtomicBool,
 ) -> Outcome<Value> {
     let opened = args.common.settings(peer, args.sessions());
-    peer.with(&opened, &commit_bench::schema(), Run { args, clients, round, stop })
+    let mut row = peer.with(&opened, &commit_bench::schema(), Run { args, clients, round, stop })?;
+    row["engine"] = json!(peer.name());
+    Ok(row)
 }
 
 struct Run<'a> {

@@ -1,5 +1,6 @@
 //! What is done with an engine once it is open, whichever it is.
 
+use firndb::Deltas;
 use firndb_workloads::{Engine, Outcome, Schema};
 use std::path::PathBuf;
 
@@ -28,8 +29,12 @@ pub trait Job {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Peer {
-    /// Firn.
+    /// Firn, its defaults.
     Firn,
+    /// Firn, pages written whole.
+    FirnOff,
+    /// Firn, small changes written as deltas.
+    FirnOn,
     /// Maps in memory, nothing durable: the workload's own cost.
     Memory,
     /// SQLite.
@@ -49,6 +54,8 @@ impl Peer {
     pub fn name(self) -> &'static str {
         match self {
             Peer::Firn => "firn",
+            Peer::FirnOff => "firn-off",
+            Peer::FirnOn => "firn-on",
             Peer::Memory => "memory",
             Peer::Sqlite => "sqlite",
             Peer::Redb => "redb",
@@ -58,13 +65,19 @@ impl Peer {
         }
     }
 
+    /// Whether it runs without being named: one engine is not compared with itself unasked.
+    #[must_use]
+    pub fn by_default(self) -> bool {
+        !matches!(self, Peer::Memory | Peer::FirnOff | Peer::FirnOn)
+    }
+
     /// Whether it lets one transaction write at a time, so that loading on several threads gains
     /// nothing.
     #[must_use]
     pub fn single_writer(self) -> bool {
         match self {
             Peer::Memory | Peer::Sqlite | Peer::Redb | Peer::Lmdb => true,
-            Peer::Firn => false,
+            Peer::Firn | Peer::FirnOff | Peer::FirnOn => false,
             #[cfg(feature = "rocksdb")]
             Peer::Rocksdb => false,
         }
@@ -73,7 +86,9 @@ impl Peer {
     /// Opens the engine, runs `job` on it and closes it.
     pub fn with<J: Job>(self, settings: &Settings, schema: &Schema, job: J) -> Outcome<J::Output> {
         match self {
-            Peer::Firn => crate::firn::with(settings, schema, job),
+            Peer::Firn => crate::firn::with(settings, None, schema, job),
+            Peer::FirnOff => crate::firn::with(settings, Some(Deltas::Off), schema, job),
+            Peer::FirnOn => crate::firn::with(settings, Some(Deltas::On), schema, job),
             Peer::Memory => job.run(&firndb_workloads::MemoryEngine::new(schema)),
             Peer::Sqlite => crate::sqlite::with(settings, schema, job),
             Peer::Redb => crate::redb::with(settings, schema, job),

@@ -5,7 +5,7 @@ use crate::job::Peer;
 use firndb_workloads::results::Target;
 use std::collections::BTreeMap;
 
-/// Figures by engine, one a round; more is better.
+/// Figures by engine, one a round.
 pub type Figures = BTreeMap<Peer, Vec<f64>>;
 
 /// The four that Firn is compared with; RocksDB is not built in everywhere.
@@ -17,9 +17,14 @@ fn of(figures: &Figures, name: &str) -> Result<f64, String> {
     value.filter(|value| *value > 0.0).ok_or_else(|| format!("{name} was not measured"))
 }
 
+/// One engine's median over another's.
+pub fn ratio(figures: &Figures, name: &str, other: &str) -> Result<f64, String> {
+    Ok(of(figures, name)? / of(figures, other)?)
+}
+
 /// Firn's median over another engine's.
 pub fn over(figures: &Figures, name: &str) -> Result<f64, String> {
-    Ok(of(figures, "firn")? / of(figures, name)?)
+    ratio(figures, "firn", name)
 }
 
 /// Firn's median over the best of the four others'; all must have been measured.
@@ -31,12 +36,22 @@ pub fn over_best(figures: &Figures) -> Result<f64, String> {
 
 /// A target of at least `target`.
 pub fn at_least(name: impl Into<String>, value: Result<f64, String>, target: f64) -> Target {
+    let met = value.as_ref().is_ok_and(|value| *value >= target);
+    judged(name.into(), value, target, "higher", met)
+}
+
+/// A target of at most `target`.
+pub fn at_most(name: impl Into<String>, value: Result<f64, String>, target: f64) -> Target {
+    let met = value.as_ref().is_ok_and(|value| *value <= target);
+    judged(name.into(), value, target, "lower", met)
+}
+
+fn judged(name: String, value: Result<f64, String>, target: f64, better: &'static str, met: bool) -> Target {
     let (value, reason) = match value {
         Ok(value) => (Some(value), None),
         Err(reason) => (None, Some(reason)),
     };
-    let met = value.is_some_and(|value| value >= target);
-    Target { name: name.into(), value, target, better: "higher", met, reason }
+    Target { name, value, target, better, met, reason }
 }
 
 /// Shows targets.
@@ -45,7 +60,8 @@ pub fn show(targets: &[Target]) {
         let verdict = if target.met { "met" } else { "missed" };
         match (target.value, &target.reason) {
             (Some(value), _) => {
-                println!("{}: {value:.2}, at least {} wanted: {verdict}", target.name, target.target)
+                let bound = if target.better == "lower" { "at most" } else { "at least" };
+                println!("{}: {value:.2}, {bound} {} wanted: {verdict}", target.name, target.target)
             }
             (None, reason) => println!("{}: not measured ({})", target.name, reason.as_deref().unwrap_or("")),
         }
@@ -67,5 +83,6 @@ mod tests {
         let missing = at_least("t", over(&figures, "redb"), 1.0);
         assert_eq!((missing.value, missing.met), (None, false));
         assert!(at_least("t", over(&figures, "sqlite"), 4.0).met);
+        assert!(!at_most("t", over(&figures, "sqlite"), 3.9).met);
     }
 }

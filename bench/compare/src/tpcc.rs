@@ -76,6 +76,10 @@ impl TpccArgs {
                 // engines also gain page cache by it.
                 let limit = 2 * self.common.memory_mib + 128;
                 self.common.memory_limit_mib = self.common.memory_limit_mib.or(Some(limit));
+                if self.common.engines.is_empty() {
+                    self.common.engines = self.common.peers();
+                    self.common.engines.extend([Peer::FirnOff, Peer::FirnOn]);
+                }
             }
         }
         self
@@ -171,7 +175,25 @@ fn targets_of(args: &TpccArgs, peers: &[Peer], rows: &[Value]) -> Vec<Target> {
         };
         targets::at_least(name, value, limit)
     };
-    wanted.into_iter().map(target).collect()
+    let written = |row: &Value| row.pointer("/process_io/write_bytes_per_transaction")?.as_f64();
+    let written: Figures =
+        peers.iter().map(|&peer| (peer, rows_of(rows, peer).filter_map(written).collect())).collect();
+    let bytes = |(other, name, limit): (&str, &str, f64)| {
+        let value = match args.setting {
+            Some(Setting::TenTimes) if !args.tiny => targets::ratio(&written, "firn-on", other),
+            _ => Err("run with --setting ten-times".to_owned()),
+        };
+        targets::at_most(name, value, limit)
+    };
+    let fewer = [
+        ("firn-off", "TPC-C, data 10 times the buffer: bytes written a transaction, deltas on over off", 0.6),
+        (
+            "rocksdb",
+            "TPC-C, data 10 times the buffer: bytes written a transaction, deltas on, over RocksDB",
+            0.9,
+        ),
+    ];
+    wanted.into_iter().map(target).chain(fewer.into_iter().map(bytes)).collect()
 }
 
 fn show_medians(peers: &[Peer], rows: &[Value]) {
@@ -284,7 +306,7 @@ impl Job for Run<'_> {
         };
         let io = json_for_each(before, ProcessIo::now(), report.commits());
         end_progress();
-        let names = (engine.name(), engine.isolation());
+        let names = (peer.name(), engine.isolation());
         let mut result = TpccResult::new(conditions, names, (args.scale(), args.clients()), &report);
         if last || stop.load(Ordering::Relaxed) {
             result.consistency = ConsistencyResult::of(&tpcc::check(engine, When::AfterRun)?);
