@@ -11,12 +11,29 @@ pub(crate) struct Cleaning {
     pub circle: Option<Circle>,
     /// No circle begins before so many places were taken: the last one gained nothing.
     pub rests_until: u64,
+    /// Segments that a circle could not empty: chosen again only when nothing else is left.
+    pub stuck: BTreeSet<SegmentAt>,
+}
+
+/// More segments that could not be emptied are not remembered: all are tried again.
+const STUCK_MAX: usize = 4096;
+
+impl Cleaning {
+    /// Remembers what a circle could not empty.
+    pub(crate) fn note_stuck(&mut self, stuck: &[SegmentAt]) {
+        if self.stuck.len() + stuck.len() > STUCK_MAX {
+            self.stuck.clear();
+        }
+        self.stuck.extend(stuck.iter().take(STUCK_MAX));
+    }
 }
 
 /// A walk through the page map.
 #[derive(Debug)]
 pub(crate) struct Circle {
     pub chosen: BTreeSet<SegmentAt>,
+    /// Segments that had been opened when it began.
+    pub clock: u32,
     /// [`super::segments::Segments::made`] when it began.
     pub made: u64,
     /// The next map page, and how many there were when the circle began.
@@ -45,16 +62,42 @@ fn worth(segment: &Candidate) -> f64 {
     segment.available as f64 * (f64::from(segment.age) + 1.0) / (segment.places + used) as f64
 }
 
-/// The segments to be emptied: the most worthy, so many at most; and the places free in them.
-pub(crate) fn choose(mut found: Vec<Candidate>, most: u64) -> (BTreeSet<SegmentAt>, u64) {
-    found.retain(|segment| {
-        let used = segment.places - segment.available;
-        used > 0 && 4 * used <= COPIED_QUARTERS_MAX * segment.places
-    });
-    found.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.at.cmp(&b.at)));
-    found.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-    let free = found.iter().map(|segment| segment.available).sum();
-    (found.iter().map(|segment| segment.at).collect(), free)
+/// The segments to be emptied: the most worthy of those offered.
+#[derive(Debug)]
+pub(crate) struct Best {
+    most: usize,
+    /// At most twice as many as are chosen, and those of one group.
+    found: Vec<Candidate>,
+}
+
+impl Best {
+    /// `most` are chosen, at most.
+    pub(crate) fn new(most: u64) -> Best {
+        Best { most: usize::try_from(most).unwrap_or(usize::MAX), found: Vec::new() }
+    }
+
+    /// Offers segments, at most those of one group.
+    pub(crate) fn offer(&mut self, segments: impl IntoIterator<Item = Candidate>) {
+        self.found.extend(segments.into_iter().filter(|segment| {
+            let used = segment.places - segment.available;
+            used > 0 && 4 * used <= COPIED_QUARTERS_MAX * segment.places
+        }));
+        if self.found.len() > self.most.saturating_mul(2) {
+            self.keep_best();
+        }
+    }
+
+    fn keep_best(&mut self) {
+        self.found.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.at.cmp(&b.at)));
+        self.found.truncate(self.most);
+    }
+
+    /// Those chosen, and the places free in them.
+    pub(crate) fn chosen(mut self) -> (BTreeSet<SegmentAt>, u64) {
+        self.keep_best();
+        let free = self.found.iter().map(|segment| segment.available).sum();
+        (self.found.iter().map(|segment| segment.at).collect(), free)
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +111,9 @@ mod tests {
     #[test]
     fn the_cleaner_chooses_what_frees_most_for_what_it_copies() {
         let chosen = |found: &[Candidate], most| {
-            let (chosen, free) = choose(found.to_vec(), most);
+            let mut best = Best::new(most);
+            best.offer(found.iter().copied());
+            let (chosen, free) = best.chosen();
             (chosen.into_iter().map(|(_, segment)| segment).collect::<Vec<_>>(), free)
         };
         let found = [segment(0, 40, 0), segment(1, 20, 0), segment(2, 20, 9), segment(3, 15, 1000)];
@@ -80,9 +125,22 @@ mod tests {
     }
 
     #[test]
+    fn few_segments_of_many_groups_are_kept_for_the_choice() {
+        let mut best = Best::new(10);
+        for group in 0..1000 {
+            best.offer((0..8).map(|at| Candidate { at: (group, at), ..segment(0, 20, group as u32 % 97) }));
+            assert!(best.found.len() <= 2 * 10 + 8);
+        }
+        let (chosen, _) = best.chosen();
+        assert_eq!(chosen.len(), 10);
+        assert!(chosen.iter().all(|(group, _)| group % 97 == 96), "the oldest: {chosen:?}");
+    }
+
+    #[test]
     fn a_circle_goes_as_fast_as_others_take_places() {
         let circle = |next, others| Circle {
             chosen: BTreeSet::new(),
+            clock: 0,
             made: 0,
             next,
             maps: 100,

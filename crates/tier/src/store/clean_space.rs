@@ -14,10 +14,10 @@
 //! Bounds: at most three images are copied for a place that becomes free; a circle begins when less
 //! than a sixteenth of all places is in whole segments; it goes twice as fast as others take the
 //! places that it frees, and a step moves about a batch. Without a whole segment to write to it
-//! extends the file, within what free space may be, or does nothing. It never makes the store
-//! `Full`: it takes a place for a page that gives up another.
+//! extends the file, within what free space may be, or empties one segment into the fullest others.
+//! It never makes the store `Full`: it takes a place for a page that gives up another.
 
-use super::circle::{Circle, choose};
+use super::circle::{Best, Circle, Cleaning};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
 use super::meta_page::MetaId;
 use super::options::Placement;
@@ -39,7 +39,7 @@ enum Begun {
     Circle(Circle),
     /// Enough segments are whole.
     Enough,
-    /// None is worth it, or the cleaner has none to write to.
+    /// None is worth it.
     Nothing,
 }
 
@@ -55,9 +55,10 @@ impl Store {
         if !is_ready || self.poison.check().is_err() {
             return Ok(Progress::Idle);
         }
-        let Some(mut cleaning) = self.cleaning.try_lock() else { return Ok(Progress::Idle) };
+        let Some(mut guard) = self.cleaning.try_lock() else { return Ok(Progress::Idle) };
+        let cleaning = &mut *guard;
         if cleaning.circle.is_none() && self.written() >= cleaning.rests_until {
-            match self.begin_circle()? {
+            match self.begin_circle(&mut cleaning.stuck)? {
                 Begun::Circle(circle) => cleaning.circle = Some(circle),
                 Begun::Enough => {}
                 // Others have to free something first.
@@ -72,15 +73,13 @@ impl Store {
         if circle.next < circle.maps {
             return outcome.map(|()| Progress::Worked);
         }
-        cleaning.rests_until = self.end_circle(circle)?;
-        cleaning.circle = None;
+        self.end_circle(cleaning)?;
         outcome.map(|()| Progress::Worked)
     }
 
-    /// Makes whole what was emptied; returns how many places must have been taken until another
-    /// circle begins.
-    fn end_circle(&self, circle: &Circle) -> Result<u64, TierError> {
-        count(&self.counters.segments_emptied, circle.chosen.len());
+    /// Makes whole what was emptied, notes what was not, and how many places must have been taken
+    /// until another circle begins.
+    fn end_circle(&self, cleaning: &mut Cleaning) -> Result<(), TierError> {
         // Nothing else keeps their segments from being whole.
         match self.free_empty_delta_pages() {
             Err(error) if !error.concerns_the_page() => return Err(error),
@@ -89,8 +88,17 @@ impl Store {
         self.release_all_freed()?;
         // What cannot be read stays, and what found no whole segment makes another one sparse: to
         // try it again and again would have no end.
-        let gained = self.state.lock().space.segments.made(&self.geometry) > circle.made;
-        Ok(self.written() + if gained { 0 } else { self.rest() })
+        let Some(circle) = cleaning.circle.take() else { return Ok(()) };
+        let (stuck, gained) = {
+            let segments = &self.state.lock().space.segments;
+            let is_stuck = |at: &SegmentAt| !segments.was_whole(*at, circle.clock);
+            let stuck: Vec<SegmentAt> = circle.chosen.iter().copied().filter(is_stuck).collect();
+            (stuck, segments.made(&self.geometry) > circle.made)
+        };
+        count(&self.counters.segments_emptied, circle.chosen.len() - stuck.len());
+        cleaning.note_stuck(&stuck);
+        cleaning.rests_until = self.written() + if gained { 0 } else { self.rest() };
+        Ok(())
     }
 
     /// Places to be taken by others before a circle is tried again.
@@ -113,8 +121,8 @@ impl Store {
         of(&self.counters.pages_written) + of(&self.counters.delta_pages_written)
     }
 
-    /// Chooses segments, unless enough are whole. Without any to write to it extends the file.
-    fn begin_circle(&self) -> Result<Begun, TierError> {
+    /// Chooses segments, unless enough are whole. If none is it first extends the file.
+    fn begin_circle(&self, stuck: &mut BTreeSet<SegmentAt>) -> Result<Begun, TierError> {
         let (groups, backed, whole) = {
             let mut state = self.state.lock();
             if state.space.next_to_learn().is_some() {
@@ -128,20 +136,30 @@ impl Store {
         }
         // A place that waits for its record counts as used.
         self.release_all_freed()?;
-        let mut found = Vec::new();
-        for group in 0..groups {
-            found.extend(self.state.lock().space.segments.candidates(&self.geometry, group));
+        let whole = self.state.lock().space.segments.whole();
+        if whole == 0 && self.extend_for_whole_segments(groups)? {
+            return Ok(Begun::Enough);
         }
         // What is moved out of a segment, and what others take of its free places until the circle
-        // ends, is a segment in all: as many are chosen as are whole.
-        let (chosen, free) = choose(found, whole.saturating_sub(WHOLE_KEPT).max(whole.min(1)));
-        if chosen.is_empty() {
-            let extended = whole == 0 && self.extend_for_whole_segments(groups)?;
-            return Ok(if extended { Begun::Enough } else { Begun::Nothing });
+        // ends, is a segment in all: as many are chosen as are whole. Without a whole one, what is
+        // moved out of one segment goes to the fullest.
+        let most = whole.saturating_sub(WHOLE_KEPT).max(1);
+        let (mut chosen, mut free) = self.best_segments(groups, most, stuck);
+        if chosen.is_empty() && !stuck.is_empty() {
+            stuck.clear();
+            (chosen, free) = self.best_segments(groups, most, stuck);
         }
+        if chosen.is_empty() {
+            return Ok(Begun::Nothing);
+        }
+        let (clock, made) = {
+            let segments = &self.state.lock().space.segments;
+            (segments.clock(), segments.made(&self.geometry))
+        };
         Ok(Begun::Circle(Circle {
             chosen,
-            made: self.state.lock().space.segments.made(&self.geometry),
+            clock,
+            made,
             next: 0,
             maps: groups * self.geometry.maps_per_group,
             began: self.written(),
@@ -151,9 +169,24 @@ impl Store {
         }))
     }
 
+    /// The segments most worth emptying, `most` at most, and the places free in them.
+    fn best_segments(
+        &self,
+        groups: u64,
+        most: u64,
+        stuck: &BTreeSet<SegmentAt>,
+    ) -> (BTreeSet<SegmentAt>, u64) {
+        let mut best = Best::new(most);
+        for group in 0..groups {
+            let found = self.state.lock().space.segments.candidates(&self.geometry, group);
+            best.offer(found.into_iter().filter(|found| !stuck.contains(&found.at)));
+        }
+        best.chosen()
+    }
+
     /// Extends the file, unless more would be free than is given back, or the device is full;
     /// returns whether it did.
-    fn extend_for_whole_segments(&self, groups: u64) -> Result<bool, TierError> {
+    pub(crate) fn extend_for_whole_segments(&self, groups: u64) -> Result<bool, TierError> {
         {
             let mut state = self.state.lock();
             let more = self.backed_places(&mut state) + self.geometry.places_per_group;
@@ -161,7 +194,7 @@ impl Store {
                 return Ok(false);
             }
         }
-        match self.add_space(groups) {
+        match self.add_groups(groups, 1) {
             Err(error) if error.kind == TierErrorKind::Full => Ok(false),
             outcome => outcome.map(|()| true),
         }
@@ -180,7 +213,10 @@ impl Store {
         count(&self.counters.images_moved, *moved.as_ref().unwrap_or(&0));
         let gathered = match deltas.is_empty() {
             true => Ok(Progress::Idle),
-            false => self.gather_from(&deltas.iter().copied().collect::<Vec<_>>(), deltas.len()),
+            false => {
+                let deltas: Vec<Place> = deltas.into_iter().collect();
+                self.gather_from(&deltas, deltas.len(), Lifetime::Long)
+            }
         };
         // Writes of others beside it count for the cleaner, which only makes it slower.
         circle.moved += self.written() - before;

@@ -92,6 +92,11 @@ impl Store {
     /// the number of groups the caller knew: if there are more by now, does nothing. Fails with
     /// `Full` if the device has no space.
     pub(crate) fn add_space(&self, seen: u64) -> Result<(), TierError> {
+        self.add_groups(seen, GROW_GROUPS_MAX)
+    }
+
+    /// As [`Store::add_space`], by `most` groups at most.
+    pub(crate) fn add_groups(&self, seen: u64, most: u64) -> Result<(), TierError> {
         self.poison.check()?;
         let mut header = self.growth.lock();
         if header.groups > seen {
@@ -100,7 +105,7 @@ impl Store {
         if self.back_one_group()? {
             return Ok(());
         }
-        let wish = (header.groups / 16).clamp(1, GROW_GROUPS_MAX);
+        let wish = (header.groups / 16).clamp(1, most);
         match self.grow(&mut header, wish) {
             Err(error) if error.kind == TierErrorKind::Full && wish > 1 => self.grow(&mut header, 1),
             other => other,

@@ -9,12 +9,14 @@
 //! other writes holds no place itself.
 //!
 //! Placement by segments changes which places come first, and not whether there are some: without
-//! a whole segment a batch takes what is free anywhere.
+//! a whole segment a batch takes what is free anywhere, in whole segments last. Each of its turns
+//! takes a place or notes that a group has fewer than was counted.
 
 use super::bitmap::{self, Which};
 use super::geometry::Place;
 use super::meta_page::MetaId;
 use super::options::Placement;
+use super::space::Order;
 use super::state::{State, Store, count as tally};
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::Lifetime;
@@ -122,10 +124,14 @@ impl Store {
                 state.space.take_whole(&self.geometry, from, lifetime, wanted, taken);
                 continue;
             }
-            let Some(group) = state.space.group_for_places(lifetime) else { break };
+            let order = match self.policy.placement {
+                Placement::Threaded => Order::EmptiestFirst(lifetime),
+                Placement::Segments => Order::FullestFirst,
+            };
+            let Some(group) = state.space.group_for_places(order) else { break };
             let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
             let before = taken.len();
-            state.space.take_places(&self.geometry, group, &bitmap.body, lifetime, wanted, taken);
+            state.space.take_places(&self.geometry, group, &bitmap.body, order, wanted, taken);
             if self.policy.placement == Placement::Segments {
                 tally(&self.counters.places_scattered, taken.len() - before);
             }

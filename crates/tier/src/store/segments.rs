@@ -2,13 +2,13 @@
 //!
 //! A segment is *whole* if all its places are available. Placement by segments takes places from
 //! whole segments only, and goes on in the segment that it opened, so what successive batches write
-//! is one run on the device. Kept for learned groups: five bytes for each 64 places.
+//! is one run on the device. Kept for learned groups: eight bytes for each 64 places.
 //!
-//! Invariant: `whole` has exactly those segments of learned groups of which all places are
-//! available.
+//! Invariants: `whole` has exactly those segments of learned groups of which all places are
+//! available; `loose` has exactly those groups in which others have available places.
 
 use super::geometry::{Geometry, SEGMENT_PLACES};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Segments open at a time. Measured: more of them, for classes of pages by the time between two
 /// writes, save the cleaner one copy in a hundred, and cost the drive its one run.
@@ -41,6 +41,8 @@ pub(crate) struct Segments {
     /// Of each group, if it is learned.
     groups: Vec<Box<[Segment]>>,
     whole: BTreeSet<SegmentAt>,
+    /// Groups with available places in segments that are not whole, and how many.
+    loose: BTreeMap<u64, u32>,
     open: [Option<Open>; STREAMS],
     /// Segments opened since the store was opened; places of those not opened by the cleaner.
     clock: u32,
@@ -81,6 +83,7 @@ impl Segments {
             (0..segments.len()).for_each(|segment| _ = self.whole.remove(&(group, segment)));
             *segments = Box::default();
         }
+        self.loose.remove(&group);
         for open in &mut self.open {
             open.take_if(|open| open.at.0 == group);
         }
@@ -97,6 +100,28 @@ impl Segments {
             (true, false) => _ = self.whole.remove(&at),
             _ => {}
         }
+        let loose = |available: u8| if u32::from(available) == all { 0 } else { u32::from(available) };
+        let of_group = self.loose.entry(at.0).or_default();
+        *of_group = *of_group + loose(available) - loose(before);
+        if *of_group == 0 {
+            self.loose.remove(&at.0);
+        }
+    }
+
+    /// The first group with an available place in a segment that is not whole.
+    pub(crate) fn loose_group(&self) -> Option<u64> {
+        self.loose.first_key_value().map(|(group, _)| *group)
+    }
+
+    /// Whether a stream goes on in the segment.
+    pub(crate) fn is_open(&self, at: SegmentAt) -> bool {
+        self.open.iter().flatten().any(|open| open.at == at)
+    }
+
+    /// Whether the segment is whole, or was since the clock stood at `since`; or is not known.
+    pub(crate) fn was_whole(&self, at: SegmentAt, since: u32) -> bool {
+        let segment = self.groups.get(at.0 as usize).and_then(|group| group.get(at.1));
+        segment.is_none_or(|segment| segment.opened > since) || self.whole.contains(&at)
     }
 
     /// Notes that one more place of a learned group is available.
@@ -126,9 +151,8 @@ impl Segments {
     /// Places of whole segments, those that the cleaner has left in its own, and those that others
     /// have had: what emptying segments increases, and nothing else does but freeing pages.
     pub(crate) fn made(&self, geometry: &Geometry) -> u64 {
-        let is_open = |at: &SegmentAt| self.open.iter().flatten().any(|open| open.at == *at);
         let places = |at: &SegmentAt| u64::from(geometry.segment_mask(at.1).count_ones());
-        let whole: u64 = self.whole.iter().filter(|at| !is_open(at)).map(places).sum();
+        let whole: u64 = self.whole.iter().filter(|at| !self.is_open(**at)).map(places).sum();
         let left = self.open[MOVED].map_or(0, |open| places(&open.at).saturating_sub(open.next));
         whole + left + self.by_others
     }
@@ -167,23 +191,25 @@ impl Segments {
     /// The segments of a group that could be emptied: not open, in part in use.
     pub(crate) fn candidates(&self, geometry: &Geometry, group: u64) -> Vec<Candidate> {
         let Some(segments) = self.groups.get(group as usize) else { return Vec::new() };
-        let is_open = |at: SegmentAt| self.open.iter().flatten().any(|open| open.at == at);
         let each = segments.iter().enumerate().map(|(index, segment)| Candidate {
             at: (group, index),
             places: u64::from(geometry.segment_mask(index).count_ones()),
             available: u64::from(segment.available),
             age: self.clock - segment.opened,
         });
-        each.filter(|found| found.available < found.places && !is_open(found.at)).collect()
+        each.filter(|found| found.available < found.places && !self.is_open(found.at)).collect()
     }
 
     /// Asserts what the head states of a group, which has so many available places.
     pub(crate) fn check(&self, geometry: &Geometry, group: u64, places: u32) {
         assert_eq!(self.available(group), places, "group {group}");
         let segments = self.groups.get(group as usize).map_or(&[][..], |segments| segments);
+        let mut loose = 0;
         for (index, segment) in segments.iter().enumerate() {
             let all = u32::from(segment.available) == geometry.segment_mask(index).count_ones();
             assert_eq!(self.whole.contains(&(group, index)), all, "segment {index} of group {group}");
+            loose += if all { 0 } else { u32::from(segment.available) };
         }
+        assert_eq!(self.loose.get(&group).copied().unwrap_or(0), loose, "group {group}");
     }
 }

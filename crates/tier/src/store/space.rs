@@ -64,6 +64,16 @@ pub(crate) struct Space {
     open: [Option<(u64, usize)>; 3],
 }
 
+/// In which order available places are taken, but for those of a stream's own segment.
+#[derive(Clone, Copy)]
+pub(crate) enum Order {
+    /// Where most is free, which makes the longest runs: the emptiest segments.
+    EmptiestFirst(Lifetime),
+    /// The fullest segments: those that the cleaner empties come late, and whole ones last, which
+    /// it needs.
+    FullestFirst,
+}
+
 fn class(lifetime: Lifetime) -> usize {
     match lifetime {
         Lifetime::Short => 0,
@@ -263,9 +273,12 @@ impl Space {
         assert!(self.reserved.remove(&page.0), "{page:?} was not reserved");
     }
 
-    /// The learned group to take places from next.
-    pub(crate) fn group_for_places(&self, lifetime: Lifetime) -> Option<u64> {
+    /// The learned group to take places from next. There is one as long as any has a place.
+    pub(crate) fn group_for_places(&self, order: Order) -> Option<u64> {
         let (best, Reverse(best_group)) = *self.by_places.last()?;
+        let Order::EmptiestFirst(lifetime) = order else {
+            return self.segments.loose_group().or(Some(best_group));
+        };
         match self.open[class(lifetime)] {
             // Staying in one group makes the runs of successive batches adjacent; but only while
             // the group has at least half as many places as the best one.
@@ -274,14 +287,14 @@ impl Space {
         }
     }
 
-    /// Takes up to `count` available places of a learned group, the emptiest segments first,
-    /// appending them to `taken` and holding them.
+    /// Takes up to `count` available places of a learned group in an order, appending them to
+    /// `taken` and holding them.
     pub(crate) fn take_places(
         &mut self,
         geometry: &Geometry,
         group: u64,
         body: &[u8],
-        lifetime: Lifetime,
+        order: Order,
         count: usize,
         taken: &mut Vec<Place>,
     ) {
@@ -296,11 +309,18 @@ impl Space {
                     & !mask_of(&self.held_places, start..start + SEGMENT_PLACES)
             })
             .collect();
-        let mine = class(lifetime);
+        // A damaged bitmap may have less than was counted: then the caller looks again.
+        let spares_whole = self.segments.loose_group().is_some();
         let mut left = count;
         while left > 0 {
-            let Some(segment) = self.choose_segment(group, &free, mine) else { break };
-            self.open[mine] = Some((group, segment));
+            let segment = match order {
+                Order::EmptiestFirst(lifetime) => self.emptiest_segment(group, &free, class(lifetime)),
+                Order::FullestFirst => self.fullest_segment(geometry, group, &free, spares_whole),
+            };
+            let Some(segment) = segment else { break };
+            if let Order::EmptiestFirst(lifetime) = order {
+                self.open[class(lifetime)] = Some((group, segment));
+            }
             let start = base + segment as u64 * SEGMENT_PLACES;
             while left > 0 && free[segment] != 0 {
                 let place = start + u64::from(free[segment].trailing_zeros());
@@ -363,7 +383,7 @@ impl Space {
 
     /// The open segment while it has places; then the emptiest, among equals the next one after it.
     /// Segments that another lifetime class is filling come last.
-    fn choose_segment(&self, group: u64, free: &[u64], mine: usize) -> Option<usize> {
+    fn emptiest_segment(&self, group: u64, free: &[u64], mine: usize) -> Option<usize> {
         let open = self.open[mine].filter(|(open_group, _)| *open_group == group).map(|(_, segment)| segment);
         if let Some(segment) = open.filter(|segment| free[*segment] != 0) {
             return Some(segment);
@@ -377,6 +397,24 @@ impl Space {
             .filter(|(_, segment)| free[*segment] != 0)
             .max_by_key(|(step, segment)| (!others(*segment), free[*segment].count_ones(), Reverse(*step)))
             .map(|(_, segment)| segment)
+    }
+
+    /// The fullest segment with an available place; those in which a stream goes on come after all
+    /// others that are not whole.
+    fn fullest_segment(
+        &self,
+        geometry: &Geometry,
+        group: u64,
+        free: &[u64],
+        spares_whole: bool,
+    ) -> Option<usize> {
+        let is_whole = |segment: usize| free[segment] == geometry.segment_mask(segment);
+        (0..free.len())
+            .filter(|segment| free[*segment] != 0 && !(spares_whole && is_whole(*segment)))
+            .min_by_key(|segment| {
+                let is_open = self.segments.is_open((group, *segment));
+                (is_whole(*segment), is_open, free[*segment].count_ones())
+            })
     }
 
     /// Releases a chosen place that was not used after all.

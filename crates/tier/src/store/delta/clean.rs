@@ -97,12 +97,17 @@ impl Store {
     /// pages if they fill at most half as many, else their pages are written whole.
     fn gather(&self) -> Result<Progress, TierError> {
         let victims = self.state.lock().deltas.live.emptiest(&self.geometry, READ_A_STEP, LOOKED_AT);
-        self.gather_from(&victims, victims.len() / 2)
+        self.gather_from(&victims, victims.len() / 2, Lifetime::Short)
     }
 
     /// Makes these delta pages free: their slots go to new delta pages if they fill at most `most`,
-    /// else their pages are written whole.
-    pub(crate) fn gather_from(&self, victims: &[Place], most: usize) -> Result<Progress, TierError> {
+    /// else their pages are written whole. What cannot be read stays.
+    pub(crate) fn gather_from(
+        &self,
+        victims: &[Place],
+        most: usize,
+        lifetime: Lifetime,
+    ) -> Result<Progress, TierError> {
         let mut live: Vec<(PageId, Delta)> = Vec::new();
         for place in victims {
             match self.count_live(*place) {
@@ -136,9 +141,9 @@ impl Store {
                 }
             }
             count(&self.counters.deltas_gathered, pages.len());
-            self.flush_deltas(&pages)?;
+            self.flush_deltas_for(&pages, lifetime)?;
         } else {
-            self.write_whole(&pages)?;
+            self.write_whole_for(&pages, lifetime)?;
         }
         Ok(Progress::Worked)
     }
@@ -148,13 +153,20 @@ impl Store {
     ///
     /// Errors: the first; what it concerns stays as it is.
     pub(crate) fn write_whole(&self, pages: &[PageId]) -> Result<(), TierError> {
+        self.write_whole_for(pages, Lifetime::Unknown)
+    }
+
+    /// As [`Store::write_whole`], instead of delta pages for a lifetime: that of those that live
+    /// for a short time says nothing of images.
+    pub(crate) fn write_whole_for(&self, pages: &[PageId], lifetime: Lifetime) -> Result<(), TierError> {
+        let lifetime = if lifetime == Lifetime::Long { lifetime } else { Lifetime::Unknown };
         let pages: Vec<PageId> =
             pages.iter().copied().filter(|page| self.delta_version(*page).is_some()).collect();
         if pages.is_empty() {
             return Ok(());
         }
         count(&self.counters.deltas_merged, pages.len());
-        self.rewrite(&pages, Lifetime::Unknown).map(drop)
+        self.rewrite(&pages, lifetime).map(drop)
     }
 
     /// Gives up delta pages for the sake of pages to be allocated; false if none could be.

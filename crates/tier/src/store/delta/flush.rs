@@ -49,6 +49,11 @@ impl Store {
     ///
     /// Errors: the first; what it concerns waits on.
     pub(crate) fn flush_deltas(&self, pages: &[PageId]) -> Result<(), TierError> {
+        self.flush_deltas_for(pages, Lifetime::Short)
+    }
+
+    /// As [`Store::flush_deltas`], to places for a lifetime.
+    pub(crate) fn flush_deltas_for(&self, pages: &[PageId], lifetime: Lifetime) -> Result<(), TierError> {
         if pages.is_empty() {
             return Ok(());
         }
@@ -62,7 +67,8 @@ impl Store {
             let (sent, rest) = self.begin_flush(&left);
             match sent {
                 Ok((mut sent, mut packed)) => {
-                    let flushed = self.send(&mut flushing, &mut sent, &mut packed, Limit::Share);
+                    let to = (Limit::Share, lifetime);
+                    let flushed = self.send(&mut flushing, &mut sent, &mut packed, to);
                     outcome = outcome.and(flushed);
                 }
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -161,7 +167,7 @@ impl Store {
         flushing: &mut Flushing,
         sent: &mut Vec<Sent>,
         packed: &mut [Packed],
-        limit: Limit,
+        (limit, lifetime): (Limit, Lifetime),
     ) -> Result<(), TierError> {
         if sent.is_empty() {
             return Ok(());
@@ -170,18 +176,18 @@ impl Store {
         let fits = self.hold_delta_places(count_packed, limit)
             || (self.free_empty().is_ok() && self.hold_delta_places(count_packed, limit));
         let sent_or = match fits {
-            true => self.take_places(packed.len(), Lifetime::Short).inspect_err(|_| {
+            true => self.take_places(packed.len(), lifetime).inspect_err(|_| {
                 self.state.lock().deltas.in_flight -= packed.len() as u64;
             }),
             false => {
                 self.end_flush(sent, false);
                 let pages: Vec<PageId> = sent.iter().map(|sent| sent.page).collect();
-                return match self.write_whole(&pages) {
+                return match self.write_whole_for(&pages, lifetime) {
                     // An image that cannot be read must not hold the log.
                     Err(error) if limit == Limit::Share && error.concerns_the_page() => {
                         let (left, _) = self.begin_flush(&pages);
                         let (mut sent, mut packed) = left?;
-                        self.send(flushing, &mut sent, &mut packed, Limit::Places)
+                        self.send(flushing, &mut sent, &mut packed, (Limit::Places, lifetime))
                     }
                     outcome => outcome,
                 };

@@ -102,11 +102,7 @@ fn a_store_written_in_runs_gets_whole_segments_when_it_is_opened_for_them() {
     store.sync().unwrap();
     let before = store.statistics();
     drop(store);
-    let options = crate::store::StoreOptions { page_size: PAGE_SIZE, map_budget_bytes: 1 << 20 };
-    let store = Store::open_with(device, DATABASE, options, SEGMENTS).unwrap();
-    store.expect_metadata(Lsn::ZERO).unwrap();
-    store.finish_redo(log.end()).unwrap();
-    store.attach_journal(log.clone());
+    let store = reopened(device, &log);
     churn(&store, &log, &pages, 600, 4);
     let after = store.statistics();
     assert!(after.segments_whole > 0 && after.segments_opened > 20, "{after:?}");
@@ -176,6 +172,100 @@ fn a_read_overtaken_by_the_cleaner_is_repeated() {
     let (version, bytes) = read(&store, seldom).unwrap();
     assert!(!trap.is_set() && store.entry_of(seldom).unwrap().place() != place);
     assert_eq!(bytes, image(seldom, version));
+}
+
+fn reopened(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
+    let options = crate::store::StoreOptions { page_size: PAGE_SIZE, map_budget_bytes: 1 << 20 };
+    let store = Store::open_with(device, DATABASE, options, SEGMENTS).unwrap();
+    store.expect_metadata(Lsn::ZERO).unwrap();
+    store.finish_redo(log.end()).unwrap();
+    store.attach_journal(log.clone());
+    store
+}
+
+/// Writes that have no whole segment leave the cleaner those that it needs.
+#[test]
+fn writes_without_a_whole_segment_take_the_fullest_and_leave_whole_ones() {
+    let log = TestLog::new();
+    let (store, pages) = whole_store(SEGMENTS, &log, 3000);
+    let mut rng = Rng::new(9);
+    let mut scattered = 0;
+    while scattered < 200 {
+        let mut some: Vec<PageId> = (0..16).map(|_| pages[rng.below(3000) as usize]).collect();
+        some.sort_unstable();
+        some.dedup();
+        write_alike(&store, &log, &some);
+        scattered = store.statistics().places_scattered;
+        let whole = store.state.lock().space.segments.whole();
+        assert!(whole >= 2, "{whole} whole segments after {scattered} places elsewhere");
+    }
+}
+
+/// A store written in runs, on a device without space for another group: the cleaner makes whole
+/// segments though it has none to begin with.
+#[test]
+fn whole_segments_are_made_without_any_on_a_device_that_cannot_grow() {
+    let device = Arc::new(MemoryDevice::with("small", 512, 256 * 1024 + 2 * 900_000));
+    let log = TestLog::new();
+    let store = wide(Policy { placement: Placement::Threaded, ..SEGMENTS }, device.clone(), &log);
+    let mut pages = Vec::new();
+    while let Ok(page) = allocate(&store, &log, 1) {
+        pages.extend(page);
+    }
+    pages.chunks(16).for_each(|some| write_alike(&store, &log, some));
+    let freed: Vec<PageId> = pages.iter().copied().skip(1).step_by(3).collect();
+    publish(&store, &log, &[], &freed).unwrap();
+    pages.retain(|page| !freed.contains(page));
+    log.flush(log.end()).unwrap();
+    store.sync().unwrap();
+    let places = store.statistics().places;
+    drop(store);
+    let store = reopened(device, &log);
+    let groups = store.state.lock().space.groups();
+    (0..groups).for_each(|group| store.learn(group).unwrap());
+    assert_eq!(store.state.lock().space.segments.whole(), 0);
+    churn(&store, &log, &pages, 100, 10);
+    let after = store.statistics();
+    assert!(after.segments_whole > 2 && after.segments_emptied > 0, "{after:?}");
+    assert_eq!(after.places, places);
+    compare(&store, &fold(&log.records(), log.end()));
+}
+
+/// A damaged image in the segment that is most worth emptying does not keep others from it.
+#[test]
+fn a_segment_that_cannot_be_emptied_is_passed_over() {
+    let log = TestLog::new();
+    let device = Arc::new(MemoryDevice::new("store"));
+    let store = wide(SEGMENTS, device.clone(), &log);
+    let pages: Vec<PageId> = (0..40).flat_map(|_| allocate(&store, &log, 50).unwrap()).collect();
+    pages.chunks(16).for_each(|some| write_alike(&store, &log, some));
+    let harmed = pages[0];
+    let place = store.entry_of(harmed).unwrap().place();
+    let offset = store.geometry.place_offset(place.unwrap());
+    device.write(offset, &[0x77; PAGE_SIZE], Durability::Later).unwrap();
+    // All but the harmed one leave its segment, which nothing is worth more than.
+    pages[1..64].chunks(16).for_each(|some| write_alike(&store, &log, some));
+    churn(&store, &log, &pages[64..], 400, 11);
+    let before = store.statistics();
+    churn(&store, &log, &pages[64..], 800, 12);
+    let after = store.statistics();
+    assert_eq!(store.entry_of(harmed).unwrap().place(), place);
+    let scattered = after.places_scattered - before.places_scattered;
+    let written = after.pages_written - before.pages_written;
+    assert!(after.segments_emptied > before.segments_emptied, "{after:?}");
+    assert!(scattered * 10 < written, "{scattered} of {written} found no whole segment");
+}
+
+#[test]
+fn the_file_is_extended_by_one_group_for_whole_segments() {
+    let log = TestLog::new();
+    let store = wide(SEGMENTS, Arc::new(MemoryDevice::new("store")), &log);
+    while store.state.lock().space.groups() < 33 {
+        allocate(&store, &log, 50).unwrap();
+    }
+    let groups = store.state.lock().space.groups();
+    assert!(store.extend_for_whole_segments(groups).unwrap());
+    assert_eq!(store.state.lock().space.groups(), groups + 1);
 }
 
 /// What cannot be read stays in its segment, is reported where it is read, and does not keep the
