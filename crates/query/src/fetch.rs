@@ -16,11 +16,14 @@ const KEYS_MAX: usize = 512;
 /// Reads rows by sorted keys, a piece of the list at a time.
 ///
 /// How many rows one read returns is known, how long they are is not: the number of keys follows
-/// the longest row so far, so that a read stays within half of an operator's share.
+/// the longest row so far, so that a read stays within half of an operator's share. Where large
+/// values are longer than expected, the read ends before the one that does not fit; one row alone
+/// may be longer than that, if the query's memory allows it.
 pub(crate) struct Fetch {
     reader: SourceReader,
     rows: Rows,
     reserved: Reservation,
+    page_size: usize,
     longest: usize,
     /// Keys of the last read.
     keys: usize,
@@ -29,30 +32,58 @@ pub(crate) struct Fetch {
 impl Fetch {
     pub(crate) fn new(reader: SourceReader, context: &Context) -> Fetch {
         let reserved = Reservation::none(&context.memory);
-        Fetch { reader, rows: Rows::new(), reserved, longest: 0, keys: 0 }
+        let page_size = reader.source().table().page_size();
+        Fetch { reader, rows: Rows::new(), reserved, page_size, longest: 0, keys: 0 }
     }
 
     /// How many keys the next read may take.
     pub(crate) fn keys_max(&self, context: &Context) -> usize {
-        if self.longest == 0 {
-            return KEYS_FIRST;
-        }
-        (context.share / 2 / self.longest).clamp(1, KEYS_MAX.min(KEYS_GROWTH * self.keys.max(KEYS_FIRST)))
+        let most = match self.longest {
+            0 => KEYS_FIRST,
+            _ => KEYS_MAX.min(KEYS_GROWTH * self.keys.max(KEYS_FIRST)),
+        };
+        let row = self.longest.max(Rows::memory_of(1, self.page_size));
+        (context.share / 2 / row).clamp(1, most)
     }
 
-    /// Reads the rows of these keys, which ascend, and are as many as [`Fetch::keys_max`] allows.
+    /// Reads the rows of these keys, which ascend, and are as many as [`Fetch::keys_max`] allows;
+    /// how many of them, from the first on, and one at least.
     pub(crate) fn read<K: AsRef<[u8]>>(
         &mut self,
         txn: &mut Transaction,
         context: &Context,
         keys: &[K],
-    ) -> Result<(), QueryError> {
+    ) -> Result<usize, QueryError> {
         context.check(txn)?;
-        self.reader.source().table().get_many(txn, keys, &mut self.rows)?;
-        let lens = || self.rows.iter().map(|row| row.map_or(0, <[u8]>::len));
-        self.longest = self.longest.max(lens().max().unwrap_or(0)).max(1);
-        self.keys = keys.len();
-        self.reserved.set(lens().sum())
+        let most = context.share / 2;
+        if self.rows.memory() > most {
+            // A row was longer.
+            self.rows = Rows::new();
+        }
+        self.reserved.set(most.min(Rows::memory_of(keys.len(), self.page_size)).max(self.rows.memory()))?;
+        let (reserved, mut refused) = (&mut self.reserved, None);
+        let read =
+            self.reader.source().table().get_many_that_fit(txn, keys, &mut self.rows, |number, bytes| {
+                if bytes <= reserved.bytes() {
+                    return true;
+                }
+                let outcome =
+                    if number > 0 && bytes > most { Ok(false) } else { reserved.set(bytes).map(|()| true) };
+                outcome.unwrap_or_else(|error| {
+                    refused = Some(error);
+                    false
+                })
+            })?;
+        if read == 0
+            && let Some(error) = refused
+        {
+            return Err(error);
+        }
+        let longest = self.rows.iter().map(|row| row.map_or(0, <[u8]>::len)).max();
+        self.longest = self.longest.max(longest.unwrap_or(0)).max(1);
+        self.keys = read;
+        self.reserved.set(self.rows.memory())?;
+        Ok(read)
     }
 
     /// The row that the key with this number makes, if it is wanted; an error if there is none: its

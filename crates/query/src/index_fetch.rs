@@ -61,8 +61,7 @@ impl IndexFetch {
             return Ok(false);
         }
         let keys: Vec<&[u8]> = (self.from..self.from + count).map(|number| self.keys.get(number)).collect();
-        self.fetch.read(txn, context, &keys)?;
-        self.count = count;
+        self.count = self.fetch.read(txn, context, &keys)?;
         Ok(true)
     }
 }

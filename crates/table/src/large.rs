@@ -150,7 +150,7 @@ pub(crate) fn chunk_len(page_size: usize) -> usize {
 pub(crate) fn read(tree: &Tree, reference: Reference, out: &mut Vec<u8>) -> Result<bool, TableError> {
     let len = reference.len as usize;
     out.clear();
-    out.reserve(len);
+    out.reserve_exact(len);
     let mut number = 0;
     let mut position = Some(Position::At(reference.id.chunk_key(0).to_vec()));
     while let Some(from) = position {

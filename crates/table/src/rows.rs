@@ -61,6 +61,34 @@ impl Rows {
         self.found.resize(count, None);
     }
 
+    /// Bytes of memory that it keeps.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.found.capacity() * size_of::<Option<Found>>()
+    }
+
+    /// Bytes of memory that rows of `keys` keys need at most, large values apart.
+    #[must_use]
+    pub fn memory_of(keys: usize, page_size: usize) -> usize {
+        keys * (firndb_txn::max_row_len(page_size) + size_of::<Option<Found>>())
+    }
+
+    /// Makes space for so many more bytes of rows.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.bytes.reserve_exact(more);
+    }
+
+    /// Bytes of memory that [`Rows::reserve`] takes: where it must grow, old and new are there.
+    pub(crate) fn memory_with(&self, more: usize) -> usize {
+        let needed = self.bytes.len() + more;
+        self.memory() + if needed > self.bytes.capacity() { needed } else { 0 }
+    }
+
+    /// Forgets the rows of all keys but the first ones.
+    pub(crate) fn truncate(&mut self, keys: usize) {
+        self.found.truncate(keys);
+    }
+
     /// Sets the row of a key: its bytes, and whether they are a reference to a large value.
     pub(crate) fn set(&mut self, number: usize, row: Option<(&[u8], bool)>) {
         self.found[number] = row.map(|(row, is_large)| {

@@ -129,6 +129,43 @@ impl State {
         })
     }
 
+    /// As [`Table::get_many_that_fit`].
+    ///
+    /// [`Table::get_many_that_fit`]: crate::table::Table::get_many_that_fit
+    pub(crate) fn get_many_that_fit<K: AsRef<[u8]>>(
+        &self,
+        txn: &mut Transaction,
+        keys: &[K],
+        rows: &mut Rows,
+        mut fits: impl FnMut(usize, usize) -> bool,
+    ) -> Result<usize, TableError> {
+        let mut fitting = 0;
+        rows.fill(keys.len(), |rows| {
+            rows.reserve(keys.len() * firndb_txn::max_row_len(self.tree.pool().page_size()));
+            txn.in_one_statement(|txn| {
+                txn.get_many(&self.tree, keys, |number, row| rows.set(number, row))?;
+                let (mut values, mut longest) = (0, 0);
+                for (number, key) in keys.iter().enumerate() {
+                    let mut len = 0;
+                    if rows.is_large(number) {
+                        let stored = rows.get(number).expect("a reference is there");
+                        len = self.reference(key.as_ref(), stored)?.len as usize;
+                    }
+                    longest = longest.max(len);
+                    // The longest is there twice while it is copied.
+                    if !fits(number, rows.memory_with(values + len) + longest) {
+                        break;
+                    }
+                    (fitting, values) = (number + 1, values + len);
+                }
+                rows.truncate(fitting);
+                rows.reserve(values);
+                self.complete_all(&keys[..fitting], rows)
+            })
+        })?;
+        Ok(fitting)
+    }
+
     /// As [`State::get_many`], locking the rows.
     pub(crate) fn get_many_for_update<K: AsRef<[u8]>>(
         &self,

@@ -66,6 +66,21 @@ impl Table {
         state.get_many(txn, keys, rows)
     }
 
+    /// As [`Table::get_many`], for callers with a limit of memory: before large values are read,
+    /// `fits` is asked of one key after the other, with its number and the bytes of memory that
+    /// `rows` needs with its row, and those before it, while it is filled. The rows of the keys
+    /// before the first one that does not fit are read; returns how many these are.
+    pub fn get_many_that_fit<K: AsRef<[u8]>>(
+        &self,
+        txn: &mut Transaction,
+        keys: &[K],
+        rows: &mut Rows,
+        fits: impl FnMut(usize, usize) -> bool,
+    ) -> Result<usize, TableError> {
+        let state = self.shared.state_for(txn)?;
+        state.get_many_that_fit(txn, keys, rows, fits)
+    }
+
     /// As [`Table::get_many`], locking the rows as [`Table::get_for_update`] does, one after the
     /// other in the order of their keys.
     pub fn get_many_for_update<K: AsRef<[u8]>>(
@@ -76,6 +91,12 @@ impl Table {
     ) -> Result<(), TableError> {
         let state = self.shared.state_for(txn)?;
         state.get_many_for_update(txn, keys, rows)
+    }
+
+    /// Bytes of a page of the database.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        self.shared.manager.pool().page_size()
     }
 
     /// About how many rows it has, from a few page reads. Counts deleted rows that are not cleaned

@@ -361,8 +361,8 @@ impl IndexSortMerge {
         let primary_key = |of: &Self, at: usize| of.block.left[of.order[at] as usize].primary_key;
         let places: Vec<Place> = (self.at..self.at + count).map(|at| primary_key(self, at)).collect();
         let keys: Vec<&[u8]> = places.iter().map(|place| self.block.keys.get(*place)).collect();
-        self.fetch.read(txn, context, &keys)?;
-        for (number, place) in places.into_iter().enumerate() {
+        let count = self.fetch.read(txn, context, &keys)?;
+        for (number, place) in places.into_iter().take(count).enumerate() {
             let at = self.at + number;
             let pairs = self.pair_at..self.pairs_end(self.pair_at, at);
             self.pair_at = pairs.end;

@@ -118,7 +118,7 @@ impl Matcher {
     /// Reads the rows of the next keys.
     fn read(&mut self, txn: &mut Transaction, context: &Context) -> Result<(), QueryError> {
         let most = self.fetch.keys_max(context);
-        let mut keys: Vec<&[u8]> = Vec::new();
+        let (mut keys, mut starts): (Vec<&[u8]>, Vec<usize>) = Default::default();
         while let Some((key, _)) = self.pairs.get(self.read_to) {
             let key = self.keys.get(*key);
             if keys.last() != Some(&key) {
@@ -126,10 +126,14 @@ impl Matcher {
                     break;
                 }
                 keys.push(key);
+                starts.push(self.read_to);
             }
             self.read_to += 1;
         }
         self.number = 0;
-        self.fetch.read(txn, context, &keys)
+        let read = self.fetch.read(txn, context, &keys)?;
+        // Those whose rows did not fit come with the next read.
+        self.read_to = starts.get(read).copied().unwrap_or(self.read_to);
+        Ok(())
     }
 }

@@ -295,3 +295,39 @@ fn a_damaged_leaf_is_an_error_for_its_own_rows() {
     assert_eq!(scanned, found);
     assert!((2950..=3000).contains(&scanned), "{scanned} rows lie before row 6000's leaf");
 }
+
+/// Large values are read as far as the caller has memory for them, which it is asked before.
+#[test]
+fn rows_are_read_as_far_as_they_fit() {
+    let world = World::new(4096);
+    let table = world.catalog.create_table("t", TableKind::Raw, vec![]).unwrap();
+    let len = |key: u8| if key.is_multiple_of(3) { 100_000 } else { 50 };
+    let mut txn = world.begin();
+    (0..30u8).for_each(|key| table.insert(&mut txn, &[key], &vec![key; len(key)]).unwrap());
+    // Of the last one there is no row.
+    let keys: Vec<[u8; 1]> = (0..31).rev().map(|key| [key]).collect();
+    let mut rows = Rows::new();
+    for limit in [0, 1000, 150_000, 250_000, 500_000, usize::MAX] {
+        rows = if limit == 500_000 { rows } else { Rows::new() };
+        let (mut asked, mut allowed) = (0, 0);
+        let read = table.get_many_that_fit(&mut txn, &keys, &mut rows, |number, bytes| {
+            assert_eq!(number, asked, "one after the other");
+            asked += 1;
+            allowed = if bytes <= limit { bytes } else { allowed };
+            bytes <= limit
+        });
+        let read = read.unwrap();
+        assert!(read == asked || read + 1 == asked);
+        assert_eq!(rows.len(), read);
+        for (row, key) in rows.iter().zip(&keys) {
+            let expected = (key[0] < 30).then(|| vec![key[0]; len(key[0])]);
+            assert_eq!(row.map(<[u8]>::to_vec), expected);
+        }
+        // The references come first, then values, the longest of them twice: keys 29, 28 and 27 …
+        match limit {
+            0 | 1000 => assert_eq!(read, 0, "{limit}"),
+            usize::MAX => assert_eq!(read, 31),
+            _ => assert!(read > 0 && rows.memory() <= allowed, "{limit}: {read}, {allowed}"),
+        }
+    }
+}
