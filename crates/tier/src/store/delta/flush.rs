@@ -20,6 +20,7 @@ use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 use firndb_log::{Kind, Log, LogErrorKind, Record};
+use std::collections::BTreeSet;
 
 /// How many delta pages may be in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -240,7 +241,8 @@ impl Store {
 
     /// Appends one record for the slots that are still wanted and for delta pages that are empty,
     /// and applies it. Settles all places.
-    fn publish_deltas(&self, sent: Vec<Sent>, places: &[Place]) -> Result<(), TierError> {
+    fn publish_deltas(&self, mut sent: Vec<Sent>, places: &[Place]) -> Result<(), TierError> {
+        sent.sort_unstable_by_key(|sent| sent.at);
         let mut pins: Vec<Pins<'_>> = Vec::new();
         let mut left_out: Vec<(PageId, Malformed)> = Vec::new();
         // Bits of freed places that are kept until their bitmap page can be read.
@@ -303,8 +305,8 @@ impl Store {
         }
     }
 
-    /// What the slots amount to now: those of pages that were not written whole, freed or written
-    /// in a later slot meanwhile.
+    /// What the slots, in the order of their delta pages, amount to now: those of pages that were
+    /// not written whole, freed or written in a later slot meanwhile.
     fn delta_changes(
         &self,
         state: &mut State,
@@ -314,10 +316,9 @@ impl Store {
     ) -> Vec<Change> {
         let empty = state.deltas.live.empty(FREED_A_RECORD);
         let mut changes: Vec<Change> = empty.into_iter().map(|place| Change::DeltaFreed { place }).collect();
-        for (index, place) in places.iter().enumerate() {
-            let first = changes.len();
-            for sent in sent.iter().filter(|sent| sent.at.0 == index) {
-                let Sent { page, delta, rent, at } = sent;
+        for of_page in sent.chunk_by(|one, next| one.at.0 == next.at.0) {
+            let (place, first) = (places[of_page[0].at.0], changes.len());
+            for Sent { page, delta, rent, at } in of_page {
                 let is_out = left_out.iter().any(|(out, _)| out == page);
                 let image = if is_out { None } else { self.image_wanted(state, *page, delta) };
                 let Some(image) = image else { continue };
@@ -326,12 +327,12 @@ impl Store {
                     version: delta.version,
                     place: image,
                     checksum: delta.base.checksum,
-                    at: SlotAt { place: *place, slot: at.1 },
+                    at: SlotAt { place, slot: at.1 },
                     rent: *rent,
                 });
             }
             if changes.len() > first {
-                changes.insert(first, Change::DeltaPage { place: *place });
+                changes.insert(first, Change::DeltaPage { place });
             }
         }
         changes
@@ -407,10 +408,11 @@ impl Store {
             state.space.hold_freed(&self.geometry, pending);
         }
         unused.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
+        let named =
+            |change: &Change| if let Change::Delta { page, .. } = change { Some(*page) } else { None };
+        let named: BTreeSet<PageId> = changes.iter().filter_map(named).collect();
         for sent in sent {
-            let named = |change: &Change| matches!(change, Change::Delta { page, .. } if *page == sent.page);
-            let done = changes.iter().any(named);
-            state.deltas.buffer.end_flush(sent.page, sent.delta.version, done);
+            state.deltas.buffer.end_flush(sent.page, sent.delta.version, named.contains(&sent.page));
         }
         self.progress.notify_all();
         Ok(None)
