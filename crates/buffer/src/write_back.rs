@@ -36,7 +36,7 @@ use crate::ranks;
 use firndb_base::sync::RankHold;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
-use firndb_tier::{Base, Changes, DeltaRead, Lifetime, PageWrite, TierError, TierErrorKind, Written};
+use firndb_tier::{Base, Changes, DeltaRead, PageWrite, TierError, TierErrorKind, Written};
 
 /// What became of a frame offered to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +225,6 @@ impl<'a> Batch<'a> {
                 base: image.base,
                 changes: image.changes,
                 delta_read: image.delta_read,
-                lifetime: Lifetime::Unknown,
                 outcome: Err(TierError::new(TierErrorKind::Failed, "the tier returned no result")),
             });
         }

@@ -294,7 +294,6 @@ mod tests {
                 base: None,
                 changes: firndb_tier::Changes::ALL,
                 delta_read: firndb_tier::DeltaRead::No,
-                lifetime: firndb_tier::Lifetime::Unknown,
                 outcome: Ok(Written::Declined),
             }]);
         }

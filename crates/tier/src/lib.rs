@@ -37,8 +37,8 @@ pub use page_cache::{
     BackingStore, CacheKind, CacheOptions, CacheSite, CacheState, Cached, PageCache, RebuildFrom,
 };
 pub use page_tier::{
-    Allocation, DeltaRead, Found, Lifetime, PageRead, PageTier, PageWrite, Prepared, TierStatistics,
-    Whereabouts, Written,
+    Allocation, DeltaRead, Found, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts,
+    Written,
 };
 pub use poison::Poison;
 pub use switch::CacheSwitch;

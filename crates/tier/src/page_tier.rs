@@ -5,18 +5,6 @@ use crate::granules::{Base, Changes};
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, LogClass, LogError, Record};
 
-/// How long a version of a page is expected to last: a hint for placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Lifetime {
-    /// Overwritten soon (roots, hot rows).
-    Short,
-    /// No estimate.
-    #[default]
-    Unknown,
-    /// Written once (bulk loads, large values).
-    Long,
-}
-
 /// One page to read.
 #[derive(Debug)]
 pub struct PageRead<'a> {
@@ -111,8 +99,6 @@ pub struct PageWrite<'a> {
     pub changes: Changes,
     /// What the page's read reported, unless the page was offered since.
     pub delta_read: DeltaRead,
-    /// Expected lifetime of this version.
-    pub lifetime: Lifetime,
     /// Set by `write_batch`; until then [`TierError::unset`].
     pub outcome: Result<Written, TierError>,
 }
@@ -131,7 +117,6 @@ impl<'a> PageWrite<'a> {
             base: None,
             changes: Changes::ALL,
             delta_read: DeltaRead::No,
-            lifetime: Lifetime::Unknown,
             outcome: Err(TierError::unset()),
         }
     }

@@ -21,10 +21,9 @@ use super::circle::{Best, Circle, Cleaning};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
 use super::meta_page::MetaId;
 use super::options::Placement;
-use super::segments::{SegmentAt, WHOLE_KEPT};
+use super::segments::{SegmentAt, Stream, WHOLE_KEPT};
 use super::state::{Store, count};
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::Lifetime;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::{PageId, Progress};
 use std::collections::BTreeSet;
@@ -209,13 +208,13 @@ impl Store {
             circle.next += 1;
         }
         let before = self.written();
-        let moved = self.rewrite(&pages, Lifetime::Long);
+        let moved = self.rewrite(&pages, Stream::Moved);
         count(&self.counters.images_moved, *moved.as_ref().unwrap_or(&0));
         let gathered = match deltas.is_empty() {
             true => Ok(Progress::Idle),
             false => {
                 let deltas: Vec<Place> = deltas.into_iter().collect();
-                self.gather_from(&deltas, deltas.len(), Lifetime::Long)
+                self.gather_from(&deltas, deltas.len(), Stream::Moved)
             }
         };
         // Writes of others beside it count for the cleaner, which only makes it slower.

@@ -16,10 +16,10 @@ use super::bitmap::{self, Which};
 use super::geometry::Place;
 use super::meta_page::MetaId;
 use super::options::Placement;
+use super::segments::Stream;
 use super::space::Order;
 use super::state::{State, Store, count as tally};
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::Lifetime;
 use firndb_base::Lsn;
 
 /// Most bitmap pages that one call reads merely for a better choice.
@@ -61,13 +61,13 @@ impl Store {
     }
 
     /// Holds `count` places, at most one batch, in ascending order.
-    pub(crate) fn take_places(&self, count: usize, lifetime: Lifetime) -> Result<Vec<Place>, TierError> {
+    pub(crate) fn take_places(&self, count: usize, stream: Stream) -> Result<Vec<Place>, TierError> {
         assert!(count <= self.policy.batch_pages);
         let mut taken = Vec::with_capacity(count);
         let mut pins = Vec::new();
         let mut looked = 0;
         loop {
-            let next = self.take_known(count, lifetime, looked < LEARN_FOR_CHOICE, &mut taken);
+            let next = self.take_known(count, stream, looked < LEARN_FOR_CHOICE, &mut taken);
             let outcome = match next {
                 Next::Done => {
                     taken.sort_unstable();
@@ -97,14 +97,14 @@ impl Store {
 
     /// Takes what is available without I/O. Before it returns `Wait` it releases what it took and
     /// waits.
-    fn take_known(&self, count: usize, lifetime: Lifetime, choosy: bool, taken: &mut Vec<Place>) -> Next {
+    fn take_known(&self, count: usize, stream: Stream, choosy: bool, taken: &mut Vec<Place>) -> Next {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state
             .space
             .release_freed(&self.geometry, self.journal.get().map_or(Lsn::ZERO, |journal| journal.durable()));
         while taken.len() < count {
-            let whole = self.whole_segment(state, lifetime);
+            let whole = self.whole_segment(state, stream);
             let poor = match self.policy.placement {
                 Placement::Threaded => {
                     u64::from(state.space.most_places()) * 8 < self.geometry.places_per_group
@@ -121,11 +121,11 @@ impl Store {
             if let Some(group) = whole {
                 let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
                 let from = (group, &*bitmap.body);
-                state.space.take_whole(&self.geometry, from, lifetime, wanted, taken);
+                state.space.take_whole(&self.geometry, from, stream, wanted, taken);
                 continue;
             }
             let order = match self.policy.placement {
-                Placement::Threaded => Order::EmptiestFirst(lifetime),
+                Placement::Threaded => Order::EmptiestFirst(stream),
                 Placement::Segments => Order::FullestFirst,
             };
             let Some(group) = state.space.group_for_places(order) else { break };
@@ -156,12 +156,12 @@ impl Store {
         Next::Grow(state.space.groups())
     }
 
-    /// The group with the segment that writes of a class go on in, if they go to whole segments
+    /// The group with the segment that writes of a stream go on in, if they go to whole segments
     /// and there is one.
-    fn whole_segment(&self, state: &mut State, lifetime: Lifetime) -> Option<u64> {
+    fn whole_segment(&self, state: &mut State, stream: Stream) -> Option<u64> {
         match self.policy.placement {
             Placement::Threaded => None,
-            Placement::Segments => state.space.group_for_whole(lifetime),
+            Placement::Segments => state.space.group_for_whole(stream),
         }
     }
 

@@ -2,9 +2,10 @@
 //! has to leave its place.
 
 use super::entry::image_checksum;
+use super::segments::Stream;
 use super::state::Store;
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{Lifetime, PageRead, PageWrite};
+use crate::page_tier::{PageRead, PageWrite};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 
@@ -14,7 +15,7 @@ impl Store {
     /// of it is tried.
     ///
     /// Errors: the first; what it concerns stays as it is.
-    pub(crate) fn rewrite(&self, pages: &[PageId], lifetime: Lifetime) -> Result<usize, TierError> {
+    pub(crate) fn rewrite(&self, pages: &[PageId], stream: Stream) -> Result<usize, TierError> {
         if pages.is_empty() {
             return Ok(0);
         }
@@ -39,7 +40,7 @@ impl Store {
                 }
             }
             let all: Vec<usize> = (0..writes.len()).collect();
-            self.write_chunk(&mut writes, &all, lifetime, image_checksum);
+            self.write_chunk(&mut writes, &all, stream, image_checksum);
             outcome = outcome.map(|rewritten| rewritten + writes.len());
             for write in writes {
                 match write.outcome {

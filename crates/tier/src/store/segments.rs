@@ -10,12 +10,18 @@
 use super::geometry::{Geometry, SEGMENT_PLACES};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Segments open at a time. Measured: more of them, for classes of pages by the time between two
-/// writes, save the cleaner one copy in a hundred, and cost the drive its one run.
-pub(crate) const STREAMS: usize = 2;
+/// What goes to its own segment. Measured: more of them, for classes of pages by the time between
+/// two writes, save the cleaner one copy in a hundred, and cost the drive its one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// New versions of pages, and delta pages.
+    New,
+    /// What the cleaner moves.
+    Moved,
+}
 
-/// The stream of what the cleaner moves.
-pub(crate) const MOVED: usize = 1;
+const STREAMS: usize = 2;
+
 /// Whole segments that only the cleaner takes: without one it could not make another.
 pub(crate) const WHOLE_KEPT: u64 = 2;
 
@@ -153,18 +159,19 @@ impl Segments {
     pub(crate) fn made(&self, geometry: &Geometry) -> u64 {
         let places = |at: &SegmentAt| u64::from(geometry.segment_mask(at.1).count_ones());
         let whole: u64 = self.whole.iter().filter(|at| !self.is_open(**at)).map(places).sum();
-        let left = self.open[MOVED].map_or(0, |open| places(&open.at).saturating_sub(open.next));
+        let left =
+            self.open[Stream::Moved as usize].map_or(0, |open| places(&open.at).saturating_sub(open.next));
         whole + left + self.by_others
     }
 
     /// Where a stream takes its next places: in its open segment, or else in the next whole one
     /// after it, which is opened; `None` if there is none for it.
-    pub(crate) fn open(&mut self, stream: usize) -> Option<Open> {
-        let last = self.open[stream];
+    pub(crate) fn open(&mut self, stream: Stream) -> Option<Open> {
+        let last = self.open[stream as usize];
         if let Some(open) = last.filter(|open| open.next < SEGMENT_PLACES) {
             return Some(open);
         }
-        if stream != MOVED && self.whole() <= WHOLE_KEPT {
+        if stream != Stream::Moved && self.whole() <= WHOLE_KEPT {
             return None;
         }
         let others: Vec<SegmentAt> = self.open.iter().flatten().map(|open| open.at).collect();
@@ -172,17 +179,17 @@ impl Segments {
         let next = self.whole.range(after..).chain(self.whole.range(..after));
         let at = *next.into_iter().find(|at| !others.contains(at))?;
         self.clock = self.clock.saturating_add(1);
-        if stream != MOVED {
+        if stream != Stream::Moved {
             self.by_others += SEGMENT_PLACES;
         }
         self.groups[at.0 as usize][at.1].opened = self.clock;
-        self.open[stream] = Some(Open { at, next: 0 });
-        self.open[stream]
+        self.open[stream as usize] = Some(Open { at, next: 0 });
+        self.open[stream as usize]
     }
 
     /// Notes up to where a stream has chosen places in its open segment, and what is left there.
-    pub(crate) fn took(&mut self, geometry: &Geometry, stream: usize, next: u64, available: u8) {
-        let open = self.open[stream].as_mut().expect("it is open");
+    pub(crate) fn took(&mut self, geometry: &Geometry, stream: Stream, next: u64, available: u8) {
+        let open = self.open[stream as usize].as_mut().expect("it is open");
         open.next = next;
         let at = open.at;
         self.set(geometry, at, available);

@@ -11,8 +11,7 @@
 
 use super::bitmap::{self, Which};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
-use super::segments::{self, Segments};
-use crate::page_tier::Lifetime;
+use super::segments::{Segments, Stream};
 use firndb_base::{Lsn, PageId};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -60,34 +59,18 @@ pub(crate) struct Space {
     pub in_flight: u64,
     /// Which segments are whole.
     pub segments: Segments,
-    /// The segment each lifetime class is filling: group and segment.
-    open: [Option<(u64, usize)>; 3],
+    /// The segment each stream is filling, placed in runs: group and segment.
+    open: [Option<(u64, usize)>; 2],
 }
 
 /// In which order available places are taken, but for those of a stream's own segment.
 #[derive(Clone, Copy)]
 pub(crate) enum Order {
     /// Where most is free, which makes the longest runs: the emptiest segments.
-    EmptiestFirst(Lifetime),
+    EmptiestFirst(Stream),
     /// The fullest segments: those that the cleaner empties come late, and whole ones last, which
     /// it needs.
     FullestFirst,
-}
-
-fn class(lifetime: Lifetime) -> usize {
-    match lifetime {
-        Lifetime::Short => 0,
-        Lifetime::Unknown => 1,
-        Lifetime::Long => 2,
-    }
-}
-
-/// The stream of whole segments: what the cleaner moves goes apart from the rest.
-fn stream(lifetime: Lifetime) -> usize {
-    match lifetime {
-        Lifetime::Short | Lifetime::Unknown => 0,
-        Lifetime::Long => segments::MOVED,
-    }
 }
 
 impl Space {
@@ -104,7 +87,7 @@ impl Space {
             pending: VecDeque::new(),
             in_flight: 0,
             segments: Segments::default(),
-            open: [None; 3],
+            open: [None; 2],
         }
     }
 
@@ -276,10 +259,10 @@ impl Space {
     /// The learned group to take places from next. There is one as long as any has a place.
     pub(crate) fn group_for_places(&self, order: Order) -> Option<u64> {
         let (best, Reverse(best_group)) = *self.by_places.last()?;
-        let Order::EmptiestFirst(lifetime) = order else {
+        let Order::EmptiestFirst(stream) = order else {
             return self.segments.loose_group().or(Some(best_group));
         };
-        match self.open[class(lifetime)] {
+        match self.open[stream as usize] {
             // Staying in one group makes the runs of successive batches adjacent; but only while
             // the group has at least half as many places as the best one.
             Some((group, _)) if self.groups[group as usize].places * 2 >= best => Some(group),
@@ -314,12 +297,12 @@ impl Space {
         let mut left = count;
         while left > 0 {
             let segment = match order {
-                Order::EmptiestFirst(lifetime) => self.emptiest_segment(group, &free, class(lifetime)),
+                Order::EmptiestFirst(stream) => self.emptiest_segment(group, &free, stream as usize),
                 Order::FullestFirst => self.fullest_segment(geometry, group, &free, spares_whole),
             };
             let Some(segment) = segment else { break };
-            if let Order::EmptiestFirst(lifetime) = order {
-                self.open[class(lifetime)] = Some((group, segment));
+            if let Order::EmptiestFirst(stream) = order {
+                self.open[stream as usize] = Some((group, segment));
             }
             let start = base + segment as u64 * SEGMENT_PLACES;
             while left > 0 && free[segment] != 0 {
@@ -342,8 +325,8 @@ impl Space {
 
     /// Opens a whole segment for the stream if it has none to go on in; returns its group. `None`
     /// if no known segment is whole.
-    pub(crate) fn group_for_whole(&mut self, lifetime: Lifetime) -> Option<u64> {
-        self.segments.open(stream(lifetime)).map(|open| open.at.0)
+    pub(crate) fn group_for_whole(&mut self, stream: Stream) -> Option<u64> {
+        self.segments.open(stream).map(|open| open.at.0)
     }
 
     /// Takes up to `count` places from where the stream goes on, in the segment that it has open in
@@ -352,12 +335,11 @@ impl Space {
         &mut self,
         geometry: &Geometry,
         (group, body): (u64, &[u8]),
-        lifetime: Lifetime,
+        stream: Stream,
         count: usize,
         taken: &mut Vec<Place>,
     ) {
-        let mine = stream(lifetime);
-        let open = self.segments.open(mine).filter(|open| open.at.0 == group).expect("just opened");
+        let open = self.segments.open(stream).filter(|open| open.at.0 == group).expect("just opened");
         let start = group * geometry.places_per_group + open.at.1 as u64 * SEGMENT_PLACES;
         let used = bitmap::word(geometry, body, Which::Places, open.at.1);
         let held = mask_of(&self.held_places, start..start + SEGMENT_PLACES);
@@ -376,21 +358,22 @@ impl Space {
             next = SEGMENT_PLACES;
         }
         self.in_flight += (taken.len() - before) as u64;
-        self.segments.took(geometry, mine, next, free.count_ones() as u8);
+        self.segments.took(geometry, stream, next, free.count_ones() as u8);
         let places = self.segments.available(group);
         self.change(group, |space| space.places = places);
     }
 
     /// The open segment while it has places; then the emptiest, among equals the next one after it.
-    /// Segments that another lifetime class is filling come last.
+    /// The segment that the other stream is filling comes last.
     fn emptiest_segment(&self, group: u64, free: &[u64], mine: usize) -> Option<usize> {
         let open = self.open[mine].filter(|(open_group, _)| *open_group == group).map(|(_, segment)| segment);
         if let Some(segment) = open.filter(|segment| free[*segment] != 0) {
             return Some(segment);
         }
         let after = open.map_or(0, |segment| segment + 1);
-        let others =
-            |segment: usize| (0..3).any(|other| other != mine && self.open[other] == Some((group, segment)));
+        let others = |segment: usize| {
+            (0..self.open.len()).any(|other| other != mine && self.open[other] == Some((group, segment)))
+        };
         (0..free.len())
             .map(|step| (after + step) % free.len())
             .enumerate()

@@ -20,11 +20,12 @@ use super::lost_sight::Lost;
 use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::records::{self, Change, Old};
+use super::segments::Stream;
 use super::space::Pending;
 use super::state::{State, Store, count};
 use crate::error::TierError;
 use crate::granules::{Base, Changes};
-use crate::page_tier::{Lifetime, PageWrite, Written};
+use crate::page_tier::{PageWrite, Written};
 use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
@@ -58,12 +59,9 @@ impl Store {
             write.outcome = Ok(Written::Declined);
         }
         let taken = self.take_deltas(writes);
-        for lifetime in [Lifetime::Short, Lifetime::Unknown, Lifetime::Long] {
-            let whole = |i: &usize| writes[*i].dirty && !taken[*i] && writes[*i].lifetime == lifetime;
-            let chosen: Vec<usize> = (0..writes.len()).filter(whole).collect();
-            for chunk in chosen.chunks(self.policy.batch_pages) {
-                self.write_chunk(writes, chunk, lifetime, seal);
-            }
+        let whole: Vec<usize> = (0..writes.len()).filter(|i| writes[*i].dirty && !taken[*i]).collect();
+        for chunk in whole.chunks(self.policy.batch_pages) {
+            self.write_chunk(writes, chunk, Stream::New, seal);
         }
         self.merge_unchanged(writes, seal);
         // The tier above drops what it has of them once the store's records are durable.
@@ -76,7 +74,7 @@ impl Store {
         &self,
         writes: &mut [PageWrite<'_>],
         chunk: &[usize],
-        lifetime: Lifetime,
+        stream: Stream,
         seal: Seal,
     ) {
         let in_range: Vec<usize> = {
@@ -116,13 +114,13 @@ impl Store {
                     }
                     None => return fail(writes, &live, &error),
                 },
-                Err(_) => return live.iter().for_each(|i| self.write_chunk(writes, &[*i], lifetime, seal)),
+                Err(_) => return live.iter().for_each(|i| self.write_chunk(writes, &[*i], stream, seal)),
             }
         }
         if live.is_empty() {
             return;
         }
-        let places = match self.take_places(live.len(), lifetime) {
+        let places = match self.take_places(live.len(), stream) {
             Ok(places) => places,
             Err(error) => return fail(writes, &live, &error),
         };

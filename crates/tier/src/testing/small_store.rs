@@ -4,7 +4,7 @@
 use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheSite;
 use crate::page_cache::header::CacheId;
-use crate::page_tier::{Allocation, DeltaRead, Lifetime, PageRead, PageTier, PageWrite};
+use crate::page_tier::{Allocation, DeltaRead, PageRead, PageTier, PageWrite};
 use crate::store::{DeltaPolicy, Journal, Layout, Placement, Policy, Store, StoreOptions};
 use crate::testing::Took;
 use firndb_base::hash::hash_bytes;
@@ -227,7 +227,6 @@ pub fn offer(
     pages: &[PageId],
     versions: &[Lsn],
     dirty: bool,
-    lifetime: impl Fn(PageId) -> Lifetime,
 ) -> Vec<Result<Took, TierError>> {
     let mut data = AlignedBuf::zeroed(pages.len().max(1) * PAGE_SIZE);
     for ((page, version), out) in pages.iter().zip(versions).zip(data.chunks_mut(PAGE_SIZE)) {
@@ -246,7 +245,6 @@ pub fn offer(
             base: None,
             changes: crate::Changes::ALL,
             delta_read: DeltaRead::No,
-            lifetime: lifetime(*page),
             outcome: Err(TierError::unset()),
         })
         .collect();
@@ -256,7 +254,7 @@ pub fn offer(
 
 /// Offers one page, as the buffer does when it leaves.
 pub fn offer_one(tier: &dyn PageTier, page: PageId, version: Lsn, dirty: bool) -> Result<Took, TierError> {
-    offer(tier, &[page], &[version], dirty, |_| Lifetime::Unknown).remove(0)
+    offer(tier, &[page], &[version], dirty).remove(0)
 }
 
 /// Offers one page, as the buffer does when it leaves, with the log durable up to its version.

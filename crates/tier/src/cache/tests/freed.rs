@@ -8,7 +8,7 @@ use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheOptions;
 use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
-use crate::page_tier::{Allocation, DeltaRead, Lifetime, PageTier, PageWrite};
+use crate::page_tier::{Allocation, DeltaRead, PageTier, PageWrite};
 use crate::store::Journal;
 use crate::store::Store;
 use crate::store::tests::harness::Logged;
@@ -128,7 +128,6 @@ impl World {
             changes: crate::Changes::ALL,
             base: None,
             delta_read: DeltaRead::No,
-            lifetime: Lifetime::Unknown,
             outcome: Err(TierError::new(TierErrorKind::Failed, "not written")),
         }];
         self.cache.write_batch(&mut writes);

@@ -4,7 +4,7 @@ use crate::cache::FlashCache;
 use crate::error::TierError;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::{CacheOptions, PageCache};
-use crate::page_tier::{Lifetime, PageTier};
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::{Policy, Store};
 use crate::testing::Took;
@@ -118,7 +118,7 @@ impl Rig {
         versions: &[Lsn],
         dirty: bool,
     ) -> Vec<Result<Took, TierError>> {
-        offer(&self.cache, pages, versions, dirty, |_| Lifetime::Unknown)
+        offer(&self.cache, pages, versions, dirty)
     }
 
     /// Compares every page ever written with what is read.

@@ -2,11 +2,11 @@
 
 use super::super::geometry::Place;
 use super::super::meta_page::MetaId;
+use super::super::segments::Stream;
 use super::super::state::{State, Store, count};
 use super::page::{self, Packed};
 use super::slot::Delta;
 use crate::error::TierError;
-use crate::page_tier::Lifetime;
 use firndb_base::{PageId, Progress};
 use firndb_device::AlignedBuf;
 
@@ -97,7 +97,7 @@ impl Store {
     /// pages if they fill at most half as many, else their pages are written whole.
     fn gather(&self) -> Result<Progress, TierError> {
         let victims = self.state.lock().deltas.live.emptiest(&self.geometry, READ_A_STEP, LOOKED_AT);
-        self.gather_from(&victims, victims.len() / 2, Lifetime::Short)
+        self.gather_from(&victims, victims.len() / 2, Stream::New)
     }
 
     /// Makes these delta pages free: their slots go to new delta pages if they fill at most `most`,
@@ -106,7 +106,7 @@ impl Store {
         &self,
         victims: &[Place],
         most: usize,
-        lifetime: Lifetime,
+        stream: Stream,
     ) -> Result<Progress, TierError> {
         let mut live: Vec<(PageId, Delta)> = Vec::new();
         for place in victims {
@@ -141,9 +141,9 @@ impl Store {
                 }
             }
             count(&self.counters.deltas_gathered, pages.len());
-            self.flush_deltas_for(&pages, lifetime)?;
+            self.flush_deltas_for(&pages, stream)?;
         } else {
-            self.write_whole_for(&pages, lifetime)?;
+            self.write_whole_for(&pages, stream)?;
         }
         Ok(Progress::Worked)
     }
@@ -153,20 +153,18 @@ impl Store {
     ///
     /// Errors: the first; what it concerns stays as it is.
     pub(crate) fn write_whole(&self, pages: &[PageId]) -> Result<(), TierError> {
-        self.write_whole_for(pages, Lifetime::Unknown)
+        self.write_whole_for(pages, Stream::New)
     }
 
-    /// As [`Store::write_whole`], instead of delta pages for a lifetime: that of those that live
-    /// for a short time says nothing of images.
-    pub(crate) fn write_whole_for(&self, pages: &[PageId], lifetime: Lifetime) -> Result<(), TierError> {
-        let lifetime = if lifetime == Lifetime::Long { lifetime } else { Lifetime::Unknown };
+    /// As [`Store::write_whole`], in a stream.
+    pub(crate) fn write_whole_for(&self, pages: &[PageId], stream: Stream) -> Result<(), TierError> {
         let pages: Vec<PageId> =
             pages.iter().copied().filter(|page| self.delta_version(*page).is_some()).collect();
         if pages.is_empty() {
             return Ok(());
         }
         count(&self.counters.deltas_merged, pages.len());
-        self.rewrite(&pages, lifetime).map(drop)
+        self.rewrite(&pages, stream).map(drop)
     }
 
     /// Gives up delta pages for the sake of pages to be allocated; false if none could be.

@@ -7,6 +7,7 @@ use super::super::geometry::Place;
 use super::super::meta_page::MetaId;
 use super::super::pins::Pins;
 use super::super::records::{self, Change};
+use super::super::segments::Stream;
 use super::super::space::Pending;
 use super::super::state::{SLACK_BATCHES_NORMAL, State, Store, count};
 use super::Flushing;
@@ -14,7 +15,6 @@ use super::page::Packed;
 use super::policy;
 use super::slot::Delta;
 use crate::error::TierError;
-use crate::page_tier::Lifetime;
 use firndb_base::codec::Malformed;
 use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};
@@ -50,11 +50,11 @@ impl Store {
     ///
     /// Errors: the first; what it concerns waits on.
     pub(crate) fn flush_deltas(&self, pages: &[PageId]) -> Result<(), TierError> {
-        self.flush_deltas_for(pages, Lifetime::Short)
+        self.flush_deltas_for(pages, Stream::New)
     }
 
-    /// As [`Store::flush_deltas`], to places for a lifetime.
-    pub(crate) fn flush_deltas_for(&self, pages: &[PageId], lifetime: Lifetime) -> Result<(), TierError> {
+    /// As [`Store::flush_deltas`], to a stream.
+    pub(crate) fn flush_deltas_for(&self, pages: &[PageId], stream: Stream) -> Result<(), TierError> {
         if pages.is_empty() {
             return Ok(());
         }
@@ -68,7 +68,7 @@ impl Store {
             let (sent, rest) = self.begin_flush(&left);
             match sent {
                 Ok((mut sent, mut packed)) => {
-                    let to = (Limit::Share, lifetime);
+                    let to = (Limit::Share, stream);
                     let flushed = self.send(&mut flushing, &mut sent, &mut packed, to);
                     outcome = outcome.and(flushed);
                 }
@@ -168,7 +168,7 @@ impl Store {
         flushing: &mut Flushing,
         sent: &mut Vec<Sent>,
         packed: &mut [Packed],
-        (limit, lifetime): (Limit, Lifetime),
+        (limit, stream): (Limit, Stream),
     ) -> Result<(), TierError> {
         if sent.is_empty() {
             return Ok(());
@@ -177,18 +177,18 @@ impl Store {
         let fits = self.hold_delta_places(count_packed, limit)
             || (self.free_empty().is_ok() && self.hold_delta_places(count_packed, limit));
         let sent_or = match fits {
-            true => self.take_places(packed.len(), lifetime).inspect_err(|_| {
+            true => self.take_places(packed.len(), stream).inspect_err(|_| {
                 self.state.lock().deltas.in_flight -= packed.len() as u64;
             }),
             false => {
                 self.end_flush(sent, false);
                 let pages: Vec<PageId> = sent.iter().map(|sent| sent.page).collect();
-                return match self.write_whole_for(&pages, lifetime) {
+                return match self.write_whole_for(&pages, stream) {
                     // An image that cannot be read must not hold the log.
                     Err(error) if limit == Limit::Share && error.concerns_the_page() => {
                         let (left, _) = self.begin_flush(&pages);
                         let (mut sent, mut packed) = left?;
-                        self.send(flushing, &mut sent, &mut packed, (Limit::Places, lifetime))
+                        self.send(flushing, &mut sent, &mut packed, (Limit::Places, stream))
                     }
                     outcome => outcome,
                 };

@@ -6,10 +6,11 @@
 //! in that number ([`policy::merges`]), whether it is the last. A page that changed meanwhile pays
 //! for its reads when it is offered as a delta (`take.rs`).
 
+use super::super::segments::Stream;
 use super::super::state::{Store, count};
 use super::super::write::Seal;
 use super::policy;
-use crate::page_tier::{DeltaRead, Lifetime, PageWrite, Written};
+use crate::page_tier::{DeltaRead, PageWrite, Written};
 use firndb_base::sync::atomic::Ordering::Relaxed;
 
 impl Store {
@@ -37,7 +38,7 @@ impl Store {
         }
         let chosen: Vec<usize> = (0..writes.len()).filter(|i| wanted(&writes[*i])).collect();
         for chunk in chosen.chunks(self.policy.batch_pages) {
-            self.write_chunk(writes, chunk, Lifetime::Unknown, seal);
+            self.write_chunk(writes, chunk, Stream::New, seal);
         }
         let mut merged = 0;
         for index in chosen {

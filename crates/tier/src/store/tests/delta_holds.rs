@@ -3,10 +3,11 @@
 use super::delta_damage::{AT_ONCE, WAITING, rig, rig_on};
 use super::harness::*;
 use crate::error::TierErrorKind;
-use crate::page_tier::{Lifetime, PageTier};
+use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::geometry::Place;
 use crate::store::meta_page::MetaId;
+use crate::store::segments::Stream;
 use firndb_base::Lsn;
 use firndb_device::MemoryDevice;
 use std::collections::BTreeSet;
@@ -33,7 +34,7 @@ fn a_freed_delta_page_is_used_again_when_its_record_is_durable() {
     rig.log.flush(rig.log.end()).unwrap();
     rig.store.free_empty_delta_pages().unwrap();
     let take = |count: u64| -> BTreeSet<Place> {
-        let places = (0..count).map(|_| rig.store.take_places(1, Lifetime::Short).unwrap().remove(0));
+        let places = (0..count).map(|_| rig.store.take_places(1, Stream::New).unwrap().remove(0));
         let places: Vec<Place> = places.collect();
         rig.store.drop_places(&places);
         places.into_iter().collect()

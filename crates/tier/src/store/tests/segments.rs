@@ -3,7 +3,7 @@
 
 use super::harness::*;
 use crate::error::TierErrorKind;
-use crate::page_tier::{Lifetime, PageTier};
+use crate::page_tier::PageTier;
 use crate::store::{Journal, Layout, Placement, Policy, Store};
 use crate::testing::Took;
 use crate::testing::small_store::read_many;
@@ -43,7 +43,7 @@ fn churn(store: &Store, log: &TestLog, pages: &[PageId], batches: u64, seed: u64
 fn write_alike(store: &Store, log: &TestLog, pages: &[PageId]) {
     let versions: Vec<Lsn> = pages.iter().map(|_| log.tick()).collect();
     log.flush(log.end()).unwrap();
-    for outcome in offer(store, pages, &versions, true, |_| Lifetime::Unknown) {
+    for outcome in offer(store, pages, &versions, true) {
         assert_eq!(outcome, Ok(Took::Taken), "an allocated page can always be written");
     }
 }
