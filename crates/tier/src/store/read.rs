@@ -5,6 +5,9 @@
 //! `state` if the map pages are in memory; nothing is pinned during the read then, and a map page
 //! evicted meanwhile is loaded again for the second look. Map pages that a batch had to load stay
 //! pinned until its second look.
+//!
+//! The cleaner may move an image away and back, in the same version, and another page's image lie
+//! there in between. So what looks damaged is read once more before it is reported.
 
 use super::delta::page;
 use super::delta::slot::Delta;
@@ -100,9 +103,18 @@ impl Store {
         if let [read] = reads {
             return self.read_one(read);
         }
+        self.read_placed(reads);
+    }
+
+    /// Reads pages until each was found where its entry said before and after.
+    fn read_placed(&self, reads: &mut [PageRead<'_>]) {
         let mut left: Vec<usize> = (0..reads.len()).collect();
         while !left.is_empty() {
             left = self.read_round(reads, &left);
+        }
+        let mut damaged: Vec<usize> = (0..reads.len()).filter(|at| is_damaged(&reads[*at])).collect();
+        while !damaged.is_empty() {
+            damaged = self.read_round(reads, &damaged);
         }
     }
 
@@ -110,13 +122,12 @@ impl Store {
     /// has to be loaded, or it has a delta.
     fn read_one(&self, read: &mut PageRead<'_>) {
         let mut looked = self.look(read.page);
+        let mut doubted = false;
         loop {
             let place = match &looked {
                 Ok(Looked { entry: Entry::Placed { place, .. }, waits: None }) => *place,
                 Ok(Looked { entry: Entry::Placed { .. } | Entry::Delta { .. }, .. }) => {
-                    let reads = std::slice::from_mut(read);
-                    while !self.read_round(reads, &[0]).is_empty() {}
-                    return;
+                    return self.read_placed(std::slice::from_mut(read));
                 }
                 _ => {
                     read.outcome = self.unplaced(read, looked);
@@ -131,7 +142,10 @@ impl Store {
             });
             let now = self.look(read.page);
             if same(&now, &looked) {
-                return;
+                if doubted || !is_damaged(read) {
+                    return;
+                }
+                doubted = true;
             }
             looked = now;
         }
@@ -302,6 +316,11 @@ impl Looked {
     fn delta_is_elsewhere(&self) -> bool {
         self.waits.is_some() || self.entry.slot().is_some()
     }
+}
+
+/// Whether the page has to be read once more before it is reported.
+fn is_damaged(read: &PageRead<'_>) -> bool {
+    read.outcome.as_ref().is_err_and(|error| error.kind == TierErrorKind::Damaged)
 }
 
 /// Whether a page was in the same version at the same places both times.

@@ -98,9 +98,8 @@ fn a_read_that_goes_wrong_harms_no_other_page() {
             if plan.fired() == 0 {
                 match fault {
                     Fault::Fail(_) => assert_eq!(failed, alone, "what was merged is repeated page by page"),
-                    Fault::BitRot { .. } => assert_eq!(failed as u64, nth, "one page of each request"),
-                    Fault::Misdirected { .. } => assert_eq!(failed, 100, "every page is verified"),
-                    _ => assert_eq!(failed, 0, "a slow read is a read"),
+                    // Every page is verified, and what was wrong once is read once more.
+                    _ => assert_eq!(failed, 0, "{fault:?}"),
                 }
                 break;
             }

@@ -10,7 +10,9 @@ use crate::testing::small_store::read_many;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};
-use firndb_device::{Calls, Device, DeviceErrorKind, Durability, FaultPlan, Faulty, MemoryDevice};
+use firndb_device::{
+    AlignedBuf, Calls, Device, DeviceErrorKind, Durability, FaultPlan, Faulty, MemoryDevice,
+};
 use firndb_log::LogClass;
 use firndb_testkit::hooked::Trap;
 
@@ -172,6 +174,35 @@ fn a_read_overtaken_by_the_cleaner_is_repeated() {
     let (version, bytes) = read(&store, seldom).unwrap();
     assert!(!trap.is_set() && store.entry_of(seldom).unwrap().place() != place);
     assert_eq!(bytes, image(seldom, version));
+}
+
+/// The cleaner moves a page away and back while a reader has its place, which another page's image
+/// had in between: the map says the same before and after.
+#[test]
+fn an_image_that_was_away_while_it_was_read_is_read_once_more() {
+    let log = TestLog::new();
+    let (trap, device) = (Trap::default(), Arc::new(MemoryDevice::new("store")));
+    let store = wide(SEGMENTS, trap.over_reads(device.clone()), &log);
+    let pages = allocate(&store, &log, 8).unwrap();
+    write_alike(&store, &log, &pages);
+    let place = store.entry_of(pages[3]).unwrap().place().unwrap();
+    let offset = store.geometry.place_offset(place);
+    for together in [&pages[3..4], &pages[2..5]] {
+        let (device, again) = (device.clone(), trap.clone());
+        trap.set(move || {
+            let mut image = AlignedBuf::zeroed(PAGE_SIZE);
+            device.read(offset, &mut image).unwrap();
+            device.write(offset, &[0x77; PAGE_SIZE], Durability::Later).unwrap();
+            again.set(move || device.write(offset, &image, Durability::Later).unwrap());
+        });
+        for (page, found) in together.iter().zip(read_many(&store, together)) {
+            let ((version, _), bytes) = found.unwrap();
+            assert_eq!(bytes, image(*page, version));
+        }
+        assert!(!trap.is_set());
+    }
+    device.write(offset, &[0x77; PAGE_SIZE], Durability::Later).unwrap();
+    assert_eq!(read(&store, pages[3]).unwrap_err().kind, TierErrorKind::Damaged);
 }
 
 fn reopened(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
