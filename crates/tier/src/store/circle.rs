@@ -1,7 +1,7 @@
 //! What the cleaner of space decides, without I/O: which segments to empty, and when a step is due.
 
 use super::segments::{Candidate, SegmentAt};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Of a segment's places, so many quarters at most are copied.
 const COPIED_QUARTERS_MAX: u64 = 3;
@@ -11,8 +11,9 @@ pub(crate) struct Cleaning {
     pub circle: Option<Circle>,
     /// No circle begins before so many places were taken: the last one gained nothing.
     pub rests_until: u64,
-    /// Segments that a circle could not empty: chosen again only when nothing else is left.
-    pub stuck: BTreeSet<SegmentAt>,
+    /// Segments that a circle could not empty, and the clock when it began: until they were whole
+    /// since, they are chosen again only when nothing else is left.
+    pub stuck: BTreeMap<SegmentAt, u32>,
 }
 
 /// More segments that could not be emptied are not remembered: all are tried again.
@@ -20,11 +21,11 @@ const STUCK_MAX: usize = 4096;
 
 impl Cleaning {
     /// Remembers what a circle could not empty.
-    pub(crate) fn note_stuck(&mut self, stuck: &[SegmentAt]) {
+    pub(crate) fn note_stuck(&mut self, stuck: &[SegmentAt], clock: u32) {
         if self.stuck.len() + stuck.len() > STUCK_MAX {
             self.stuck.clear();
         }
-        self.stuck.extend(stuck.iter().take(STUCK_MAX));
+        self.stuck.extend(stuck.iter().take(STUCK_MAX).map(|at| (*at, clock)));
     }
 }
 

@@ -26,7 +26,7 @@ use super::state::{Store, count};
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::{PageId, Progress};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A circle begins when less than one in so many places is in whole segments.
 const WHOLE_SHARE: u64 = 16;
@@ -95,7 +95,7 @@ impl Store {
             (stuck, segments.made(&self.geometry) > circle.made)
         };
         count(&self.counters.segments_emptied, circle.chosen.len() - stuck.len());
-        cleaning.note_stuck(&stuck);
+        cleaning.note_stuck(&stuck, circle.clock);
         cleaning.rests_until = self.written() + if gained { 0 } else { self.rest() };
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// Chooses segments, unless enough are whole. If none is it first extends the file.
-    fn begin_circle(&self, stuck: &mut BTreeSet<SegmentAt>) -> Result<Begun, TierError> {
+    fn begin_circle(&self, stuck: &mut BTreeMap<SegmentAt, u32>) -> Result<Begun, TierError> {
         let (groups, backed, whole) = {
             let mut state = self.state.lock();
             if state.space.next_to_learn().is_some() {
@@ -143,6 +143,10 @@ impl Store {
         // ends, is a segment in all: as many are chosen as are whole. Without a whole one, what is
         // moved out of one segment goes to the fullest.
         let most = whole.saturating_sub(WHOLE_KEPT).max(1);
+        {
+            let segments = &self.state.lock().space.segments;
+            stuck.retain(|at, since| !segments.was_whole(*at, *since));
+        }
         let (mut chosen, mut free) = self.best_segments(groups, most, stuck);
         if chosen.is_empty() && !stuck.is_empty() {
             stuck.clear();
@@ -173,12 +177,12 @@ impl Store {
         &self,
         groups: u64,
         most: u64,
-        stuck: &BTreeSet<SegmentAt>,
+        stuck: &BTreeMap<SegmentAt, u32>,
     ) -> (BTreeSet<SegmentAt>, u64) {
         let mut best = Best::new(most);
         for group in 0..groups {
             let found = self.state.lock().space.segments.candidates(&self.geometry, group);
-            best.offer(found.into_iter().filter(|found| !stuck.contains(&found.at)));
+            best.offer(found.into_iter().filter(|found| !stuck.contains_key(&found.at)));
         }
         best.chosen()
     }
