@@ -7,11 +7,28 @@ use firndb_device::{AlignedBuf, Durability, Io, IoOp};
 use firndb_tier::page_cache::statistics::add;
 use firndb_tier::{PageWrite, TierError, TierErrorKind, Written};
 
-/// Pages that one caller has in flight at once. Their places are unavailable to others meanwhile,
-/// so all callers together stay below the fewest places of a cache.
+/// Pages that one caller has in flight at once, at most. Their places are unavailable to others
+/// meanwhile.
 const TAKEN_TOGETHER: usize = 16;
 /// Pages that a caller which needs one place writes back at once.
 const CLEANED_TOGETHER: usize = 16;
+
+/// What becomes of a page that is offered.
+pub(crate) enum Claim {
+    /// It goes to this place, marked as moving; whether that is new to the page.
+    Place { at: usize, fresh: bool },
+    /// It is clean and in the cache already.
+    Needless,
+    /// Other callers have its place, or every place.
+    Wait,
+}
+
+/// A page of a batch, by index, and its place.
+struct Claimed {
+    index: usize,
+    at: usize,
+    fresh: bool,
+}
 
 impl LazyCleaning {
     pub(crate) fn offset(&self, at: usize) -> u64 {
@@ -51,23 +68,33 @@ impl LazyCleaning {
         }
     }
 
-    /// Takes a few pages and submits their writes as one batch: a drive works on several in
-    /// parallel.
+    /// Takes a few pages and submits their writes as few batches: a drive works on several in
+    /// parallel. A caller that would have to wait for a place writes what it has before, since
+    /// others may wait for places that it has.
     fn take_together(&self, writes: &mut [PageWrite<'_>]) {
-        let mut claimed: Vec<(usize, usize, bool)> = Vec::with_capacity(writes.len());
-        for (index, write) in writes.iter_mut().enumerate() {
-            let claim = self.poison.check().and_then(|()| self.claim(write));
-            write.outcome = claim.map(|claim| match claim {
-                Some((at, fresh)) => {
-                    claimed.push((index, at, fresh));
-                    Written::Taken { base: write.base, changes: write.changes }
+        let mut claimed: Vec<Claimed> = Vec::with_capacity(writes.len());
+        let mut index = 0;
+        while index < writes.len() {
+            let write = &mut writes[index];
+            match self.poison.check().and_then(|()| self.claim(write, claimed.is_empty())) {
+                Ok(Claim::Place { at, fresh }) => claimed.push(Claimed { index, at, fresh }),
+                Ok(Claim::Wait) => {
+                    self.write_claimed(writes, std::mem::take(&mut claimed));
+                    continue;
                 }
-                None => Written::Declined,
-            });
+                Ok(Claim::Needless) => write.outcome = Ok(Written::Declined),
+                Err(error) => write.outcome = Err(error),
+            }
+            index += 1;
         }
+        self.write_claimed(writes, claimed);
+    }
+
+    /// Writes pages to the places claimed for them, and sets their outcomes.
+    fn write_claimed(&self, writes: &mut [PageWrite<'_>], claimed: Vec<Claimed>) {
         let mut batch: Vec<Io<'_>> = claimed
             .iter()
-            .map(|&(index, at, _)| Io {
+            .map(|&Claimed { index, at, .. }| Io {
                 offset: self.offset(at),
                 op: IoOp::Write(writes[index].data, Durability::Later),
                 outcome: Ok(()),
@@ -75,7 +102,7 @@ impl LazyCleaning {
             .collect();
         self.device.submit(&mut batch);
         let outcomes: Vec<_> = batch.into_iter().map(|io| io.outcome).collect();
-        for ((index, at, fresh), outcome) in claimed.into_iter().zip(outcomes) {
+        for (Claimed { index, at, fresh }, outcome) in claimed.into_iter().zip(outcomes) {
             writes[index].outcome = self.settle(&writes[index], at, fresh, outcome.map_err(TierError::from));
         }
     }
@@ -125,26 +152,28 @@ impl LazyCleaning {
     }
 
     /// Chooses a place for the page, marked as moving: its own, or a free one, or that of the
-    /// coldest clean page; and whether it is new to the page. `None` if the page is clean and in
-    /// the cache already.
-    pub(crate) fn claim(&self, write: &PageWrite<'_>) -> Result<Option<(usize, bool)>, TierError> {
+    /// coldest clean page. `waits`: until there is one.
+    pub(crate) fn claim(&self, write: &PageWrite<'_>, waits: bool) -> Result<Claim, TierError> {
         let mut state = self.state.lock();
         loop {
             if let Some(&at) = state.pages.get(&write.page) {
                 if !write.dirty {
                     add(&self.counters.clean_declined, 1);
-                    return Ok(None);
+                    return Ok(Claim::Needless);
                 }
                 let place = state.place(at);
                 if !place.moving && place.users == 0 {
                     place.moving = true;
-                    return Ok(Some((at, false)));
+                    return Ok(Claim::Place { at, fresh: false });
+                }
+                if !waits {
+                    return Ok(Claim::Wait);
                 }
                 self.settled.wait(&mut state);
                 continue;
             }
             if let Some(at) = state.occupy(write.page, write.version) {
-                return Ok(Some((at, true)));
+                return Ok(Claim::Place { at, fresh: true });
             }
             if let Some(at) = state.victim() {
                 add(&self.counters.discarded_clean, 1);
@@ -154,6 +183,9 @@ impl LazyCleaning {
             // No page is clean and idle. Several are written back, so that not every page waits.
             let coldest = state.coldest_dirty(CLEANED_TOGETHER);
             if coldest.is_empty() {
+                if !waits {
+                    return Ok(Claim::Wait);
+                }
                 self.settled.wait(&mut state);
                 continue;
             }

@@ -2,7 +2,8 @@
 
 use crate::harness::Below;
 use firndb_base::rng::Rng;
-use firndb_base::sync::Arc;
+use firndb_base::sim::{self, SimOptions};
+use firndb_base::sync::{Arc, thread};
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_cache_comparators::LazyCleaning;
 use firndb_device::{AlignedBuf, Counting, MemoryDevice};
@@ -11,7 +12,7 @@ use firndb_testkit::hooked::Trap;
 use firndb_tier::store::{Journal, Store};
 use firndb_tier::testing::Took;
 use firndb_tier::testing::small_store::{PAGE_SIZE, TestLog, image, offer_durable, publish_in, read, work};
-use firndb_tier::{PageCache, PageRead, PageTier, TierError, TierErrorKind};
+use firndb_tier::{PageCache, PageRead, PageTier, PageWrite, TierError, TierErrorKind};
 use std::collections::BTreeMap;
 
 /// Of the places that may be dirty before the cleaner works.
@@ -269,5 +270,43 @@ fn freed_pages_are_forgotten() {
     assert_eq!(bed.cache.cache_statistics().pages_valid, 0);
     for page in &bed.pages[..10] {
         assert_eq!(read(&*bed.cache, *page).unwrap_err().kind, TierErrorKind::NotAllocated);
+    }
+}
+
+/// Cause: a thread waited for a place while it had others claimed and not yet written. Effect:
+/// threads that together had claimed every place waited for each other.
+#[test]
+fn threads_whose_batches_need_more_places_than_there_are_wait_for_none_that_waits() {
+    const THREADS: usize = 12;
+    const BATCH: usize = 16;
+    for seed in 0..8 {
+        let run = sim::run(SimOptions::seeded(seed), || {
+            let bed = bed_with(THREADS * BATCH, 100);
+            thread::scope(|scope| {
+                for pages in bed.pages.chunks(BATCH) {
+                    let (cache, log) = (&bed.cache, &bed.log);
+                    scope.spawn(move || {
+                        for _ in 0..3 {
+                            let version = log.tick();
+                            log.flush(Lsn(version.0 + 1)).unwrap();
+                            let images: Vec<_> = pages.iter().map(|page| image(*page, version)).collect();
+                            let both = pages.iter().zip(&images);
+                            let mut writes: Vec<PageWrite<'_>> = both
+                                .map(|(page, image)| PageWrite::back(*page, version, version, image))
+                                .collect();
+                            cache.write_batch(&mut writes);
+                            assert!(writes.iter().all(PageWrite::is_taken), "all are taken");
+                        }
+                    });
+                }
+            });
+            for page in &bed.pages {
+                let ((version, _), bytes) = read(&*bed.cache, *page).unwrap();
+                assert!(bytes == image(*page, version) && version > Lsn::FIRST);
+            }
+        });
+        if let Err(failure) = run {
+            panic!("seed {seed}: {failure}");
+        }
     }
 }
