@@ -1,9 +1,10 @@
 //! What a comparison chooses from: Firn's policies and the comparators.
 
 use crate::comparator::Comparator;
+use crate::paper_face::PaperFace;
 use firndb_base::sync::Arc;
 use firndb_tier::CacheKind;
-use firndb_tier::cache::{Face, PaperFace};
+use firndb_tier::cache::Face;
 use firndb_tier::page_cache::policy::CachePolicy;
 
 /// What follows the policy in the name of FaCE as published.

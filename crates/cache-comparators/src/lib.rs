@@ -1,5 +1,5 @@
-//! Flash caches of other papers, behind the same interface as Firn's own
-//! ([`firndb_tier::CacheKind`]), to compare it with. See `docs/lab/tools/comparators.md`.
+//! Flash caches of other papers, and FaCE as its paper has it, behind the same interface as Firn's
+//! own ([`firndb_tier::CacheKind`]), to compare it with. See `docs/lab/tools/comparators.md`.
 //!
 //! Place in the stack: beside `tier`, whose store they lie over. No part of the engine uses this
 //! crate: the laboratory, the simulator and tests pass a [`Comparator`] in the engine's options.
@@ -15,9 +15,11 @@ mod comparator;
 mod compared;
 mod lazy_cleaning;
 mod on_entry;
+mod paper_face;
 mod ranks;
 
 pub use comparator::Comparator;
 pub use compared::Compared;
 pub use lazy_cleaning::LazyCleaning;
 pub use on_entry::{EntryCache, EntryPolicy};
+pub use paper_face::PaperFace;

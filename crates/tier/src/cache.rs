@@ -66,7 +66,7 @@ mod versions;
 mod word;
 mod write;
 
-pub use create::{Face, PaperFace};
+pub use create::Face;
 pub use shape::CacheShape;
 pub use state::FlashCache;
 
@@ -202,7 +202,7 @@ impl PageCache for FlashCache {
         self.check(fault)
     }
     fn kind(&self) -> Arc<dyn CacheKind> {
-        if self.writes_ahead { Arc::new(Face) } else { Arc::new(PaperFace) }
+        Arc::new(Face)
     }
     fn policy(&self) -> Option<CachePolicy> {
         Some(self.policy)

@@ -4,3 +4,4 @@ mod harness;
 mod lazy_cleaning;
 mod on_entry;
 mod on_entry_model;
+mod paper_face;

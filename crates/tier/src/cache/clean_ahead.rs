@@ -45,7 +45,7 @@ struct Ahead {
 impl FlashCache {
     /// Writes back some of the images that would be written back if their groups were replaced now.
     pub(crate) fn step(&self) -> Result<Progress, TierError> {
-        let refuses = !self.writes_ahead || self.is_write_through() || self.is_lost() || self.is_leaving();
+        let refuses = self.is_write_through() || self.is_lost() || self.is_leaving();
         if refuses || self.poison.check().is_err() {
             return Ok(Progress::Idle);
         }

@@ -29,11 +29,6 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub struct Face;
 
-/// As [`Face`], without writing back ahead of the front: all is done by the thread that replaces a
-/// group, as in the paper. For comparisons.
-#[derive(Clone, Copy, Debug)]
-pub struct PaperFace;
-
 impl CacheKind for Face {
     fn name(&self) -> &'static str {
         "face"
@@ -52,27 +47,6 @@ impl CacheKind for Face {
         log: Range<Lsn>,
     ) -> Result<Arc<dyn PageCache>, TierError> {
         Ok(Arc::new(FlashCache::open(site, policy, durable, log)?))
-    }
-}
-
-impl CacheKind for PaperFace {
-    fn name(&self) -> &'static str {
-        "facepaper"
-    }
-    fn check(&self, options: &CacheOptions, page_size: usize, block: usize) -> Result<(), TierError> {
-        Face.check(options, page_size, block)
-    }
-    fn create(&self, site: CacheSite, options: CacheOptions) -> Result<Arc<dyn PageCache>, TierError> {
-        Ok(Arc::new(FlashCache { writes_ahead: false, ..FlashCache::create(site, options)? }))
-    }
-    fn open(
-        &self,
-        site: CacheSite,
-        policy: CachePolicy,
-        durable: u64,
-        log: Range<Lsn>,
-    ) -> Result<Arc<dyn PageCache>, TierError> {
-        Ok(Arc::new(FlashCache { writes_ahead: false, ..FlashCache::open(site, policy, durable, log)? }))
     }
 }
 
@@ -145,7 +119,6 @@ impl FlashCache {
             header,
             geometry,
             policy,
-            writes_ahead: true,
             directory,
             passing: ranks::PASSING.rwlock(()),
             ring: ranks::RING.mutex(Ring {

@@ -30,8 +30,6 @@ pub struct FlashCache {
     pub(super) header: CacheHeader,
     pub(super) geometry: Geometry,
     pub(super) policy: CachePolicy,
-    /// Whether a background step writes back ahead of the front.
-    pub(super) writes_ahead: bool,
     pub(super) directory: Directory,
     /// In write-through mode, held shared while pages go first to the store and then to the cache.
     /// An exclusive holder sees no page between the two.

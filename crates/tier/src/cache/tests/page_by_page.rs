@@ -1,13 +1,11 @@
-//! `Fifo`: a request a page, in the groups of the other policies. And FaCE as published: nothing is
-//! written back ahead.
+//! `Fifo`: a request a page, in the groups of the other policies. And no group is read twice.
 
 use super::harness::*;
-use crate::cache::{Face, PaperFace};
 use crate::page_cache::policy::CachePolicy;
-use crate::page_cache::{CacheKind, CacheOptions, CacheSite, PageCache};
+use crate::page_cache::{CacheOptions, PageCache};
 use firndb_base::Progress;
 use firndb_base::sync::Arc;
-use firndb_device::{Counting, Device, MemoryDevice};
+use firndb_device::{Counting, Device};
 
 /// Requests for a policy's groups of four pages: of writes, one of which is a segment's, and of
 /// reads when a group is replaced.
@@ -86,28 +84,4 @@ fn a_group_written_page_by_page_counts_whole_or_not_at_all() {
     assert!(cache.image_offset(pages[4]).is_none() && cache.image_offset(pages[0]).is_some());
     let (_, cache) = rig.reopened(policy).expect("opened");
     compare(&cache, &rig.written);
-}
-
-/// Whether the background step of this kind of cache finds work in a full ring.
-fn writes_ahead(kind: &dyn CacheKind) -> bool {
-    let rig = Rig::new(small());
-    let pages = rig.allocate(80);
-    let options = CacheOptions { policy: CachePolicy::GroupReplacement, ..small() };
-    let device = Arc::new(MemoryDevice::new("other"));
-    let site = CacheSite { device, store: rig.store.clone(), database: DATABASE, cache: CACHE };
-    let cache = kind.create(site, options).expect("created");
-    assert_eq!(cache.kind().name(), kind.name(), "it is found again by its kind's name");
-    for page in pages {
-        let version = rig.log.tick();
-        crate::store::Journal::flush(&*rig.log, firndb_base::Lsn(version.0 + 1)).expect("flushed");
-        offer_one(&*cache, page, version, true).expect("taken");
-    }
-    cache.sync().expect("written");
-    cache.step().expect("stepped") == Progress::Worked
-}
-
-#[test]
-fn face_as_published_leaves_writing_back_to_the_thread_that_replaces() {
-    assert!(writes_ahead(&Face));
-    assert!(!writes_ahead(&PaperFace));
 }
