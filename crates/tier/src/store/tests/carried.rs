@@ -6,6 +6,7 @@ use crate::error::TierErrorKind;
 use crate::page_tier::PageTier;
 use crate::store::bitmap::Which;
 use crate::store::deferred::Fact;
+use crate::store::geometry::Slot;
 use crate::store::meta_page::MetaId;
 use crate::store::{Journal, Store};
 use crate::testing::Took;
@@ -21,8 +22,9 @@ use firndb_testkit::hooked::{Call, Hooked};
 struct Faults {
     /// One page cannot be read.
     reads: AtomicBool,
-    /// The totals page finds no space.
+    /// The first slot of the totals page finds no space, and the second one.
     totals: AtomicBool,
+    second: AtomicBool,
 }
 
 impl Faults {
@@ -32,13 +34,16 @@ impl Faults {
     }
     /// A device of which `id` cannot be read, and the totals page cannot be written, at times.
     fn over(self: &Arc<Faults>, inner: &Arc<MemoryDevice>, store: &Store, id: MetaId) -> Arc<dyn Device> {
-        let (bad, totals, faults) = (slots_of(store, id), slots_of(store, MetaId::Totals), self.clone());
+        let (bad, faults) = (slots_of(store, id), self.clone());
+        let slot = |slot| store.geometry.meta_offset(MetaId::Totals, slot);
+        let (first, second) = (slot(Slot::A)..slot(Slot::A) + 1, slot(Slot::B)..slot(Slot::B) + 1);
         Hooked::over(inner.clone(), move |call| match call {
             Call::Read { offset, len } if faults.reads.load(Relaxed) && meets(&bad, offset, len) => {
                 Err(unreadable())
             }
             Call::Write { offset, data, .. }
-                if faults.totals.load(Relaxed) && meets(&totals, offset, data.len()) =>
+                if faults.totals.load(Relaxed) && meets(&first, offset, data.len())
+                    || faults.second.load(Relaxed) && meets(&second, offset, data.len()) =>
             {
                 Err(DeviceError::new(DeviceErrorKind::NoSpace, "no space on purpose"))
             }
@@ -90,9 +95,11 @@ fn a_carried_frame_beyond_the_end_of_the_log_is_noticed() {
     drop(store);
     let store = open(bad, &log);
     let cut = log.end();
+    // From here on the totals do not say how much log there was.
+    faults.set(true, true);
+    faults.second.store(true, Relaxed);
     write(&store, &log, &pages[..1]);
     log.flush(log.end()).unwrap();
-    faults.set(true, true);
     store.sweep_all(&mut store.write_back.lock()).expect_err("the totals page is not written");
     assert!(store.state.lock().totals().pages > 0 && !moved.is_empty());
     let error = recover(copy(&*device), &[], cut, cut).err().expect("a frame contains more than the log");
