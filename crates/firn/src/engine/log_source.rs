@@ -23,6 +23,8 @@ use std::time::Duration;
 const READ: usize = 256 << 10;
 /// Timing one source reads no more than these bytes, and stops earlier after this time.
 const TIMED: (u64, Duration) = (2 << 20, Duration::from_millis(20));
+/// Reads at least, however long they take.
+const READS_LEAST: usize = 3;
 /// With less log than this, likely to be read, nothing is timed.
 const WORTH_TIMING: u64 = 64 << 20;
 
@@ -128,30 +130,37 @@ pub(crate) fn side_by_side(logs: &[Arc<dyn Device>]) -> f64 {
     })
 }
 
-/// The sequential read rate of a device from its middle on, in bytes a second. Zero if it cannot be
-/// read or is too small.
+/// The sequential read rate of a device from its middle on, in bytes a second: that of the median
+/// read, so that one which waited for other requests, or came from a cache, does not decide. Zero
+/// if it cannot be read or is too small.
 fn timed(device: &dyn Device) -> f64 {
     let mut buf = AlignedBuf::zeroed(READ);
     let begin = device.len() / 2 / READ as u64 * READ as u64;
     let begun = clock::now();
-    let mut read = 0;
-    while read < TIMED.0 && begun.elapsed() < TIMED.1 && begin + read + READ as u64 <= device.len() {
+    let (mut read, mut times) = (0, Vec::new());
+    let lasts = |times: &Vec<Duration>| times.len() < READS_LEAST || begun.elapsed() < TIMED.1;
+    while read < TIMED.0 && lasts(&times) && begin + read + READ as u64 <= device.len() {
+        let begun = clock::now();
         if device.read(begin + read, &mut buf).is_err() {
             return 0.0;
         }
+        times.push(begun.elapsed());
         read += READ as u64;
     }
+    times.sort_unstable();
     // A device without a latency, in a simulation, has read all of it at once.
-    if read == 0 { 0.0 } else { read as f64 / begun.elapsed().as_secs_f64() }
+    times.get(times.len() / 2).map_or(0.0, |median| READ as f64 / median.as_secs_f64())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use firndb_base::sim::{self, SimOptions};
+    use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use firndb_device::{AbsentDevice, DeviceError, DeviceErrorKind, Fill, MemoryDevice};
     use firndb_emulate::{Emulated, profiles};
     use firndb_log::MemberId;
+    use firndb_testkit::hooked::Hooked;
 
     #[test]
     fn files_in_one_directory_share_a_drive() {
@@ -182,6 +191,15 @@ mod tests {
                 assert!((0.7..1.3).contains(&(found / known)), "{drives} of {name}: {found} for {known}");
             }
             assert!(timed(&*drive("nvme", 1)) > timed(&*drive("flash-a", 1)));
+            let first = AtomicBool::new(true);
+            let late = Hooked::over(drive("sata-ssd", 1), move |_| {
+                if first.swap(false, Relaxed) {
+                    clock::sleep(Duration::from_secs(2));
+                }
+                Ok(())
+            });
+            let (found, known) = (timed(&*late), known("sata-ssd"));
+            assert!((0.7..1.3).contains(&(found / known)), "one read waited: {found} for {known}");
             let gone = AbsentDevice::new("gone", DeviceError::new(DeviceErrorKind::Failed, "unplugged"));
             assert!(timed(&gone) < 1.0, "nothing is expected of it");
         });

@@ -25,6 +25,9 @@ pub(crate) const LEAST_BYTES: u64 = 1 << 20;
 const RATE_ASSUMED: f64 = 64e6;
 /// A processor merges and analyses log at this rate at most, in bytes a second.
 const RATE_MAX: f64 = 400e6;
+/// The slowest drives that a log is kept on read about so, in bytes a second: less was measured
+/// beside other work, or while the machine slept.
+const RATE_MIN: f64 = 4e6;
 /// Bytes of log from which on what recovery took tells the rate.
 const MEASURED_LEAST: u64 = 4 << 20;
 /// Checkpoints whose begin is remembered: the redo start is at one of the last, as a rule.
@@ -177,6 +180,11 @@ impl Opened {
     }
 }
 
+/// A rate that a checkpoint's distance may be computed from, whatever was measured.
+fn bounded(rate: f64) -> f64 {
+    rate.clamp(RATE_MIN, RATE_MAX)
+}
+
 /// The goal, and what decides whether it is in danger.
 #[derive(Debug)]
 pub(crate) struct RecoveryTime {
@@ -199,7 +207,7 @@ impl RecoveryTime {
             redo_start: opened.redo_start,
             grown: 0,
             has_freed: true,
-            rate: (rate.min(RATE_MAX), from),
+            rate: (bounded(rate), from),
         };
         RecoveryTime { goal, exposed: Mutex::new(exposed) }
     }
@@ -235,7 +243,7 @@ impl RecoveryTime {
     /// Sets the rate, in bytes a second, that timed reads have shown; nothing if they failed.
     pub fn timed(&self, rate: f64) {
         if rate > 0.0 {
-            self.exposed.lock().rate = (rate.min(RATE_MAX), ReadRateOrigin::Timed);
+            self.exposed.lock().rate = (bounded(rate), ReadRateOrigin::Timed);
         }
     }
 
@@ -318,6 +326,37 @@ mod tests {
         assert_eq!(of(MIB, 0).limit(32 * MIB, false), CheckpointLimit::LeastDistance);
         assert_eq!(of(20 * MIB, 10 * MIB).limit(32 * MIB, false), CheckpointLimit::LeastDistance);
         assert_eq!(of(MIB, 0).limit(MIB / 2, false), CheckpointLimit::LogBytes, "a small log");
+    }
+
+    #[test]
+    fn no_measured_rate_makes_checkpoints_follow_each_other_or_fail_to_come() {
+        let usual = Opened { redo_start: Lsn(1000), start: Lsn(1000), ..Opened::default() };
+        // A machine that slept for an hour while it recovered; a profile of zero.
+        let slept = Opened { log_bytes: 8 * MIB, read: (8 * MIB, Duration::from_secs(3600)), ..usual };
+        let nothing = Opened { profiled: Some(0.0), ..usual };
+        let of = |opened: &Opened| RecoveryTime::new(Duration::from_millis(500), opened);
+        let slow = |time: &RecoveryTime| {
+            let estimate = time.estimate((Lsn(1000), 0), 1 << 30, true);
+            assert_eq!(estimate.bytes_per_second, RATE_MIN as u64);
+            // Two MB of log are read within the goal at this rate: half as much is too early.
+            assert!(!time.is_due((Lsn(1000), MIB)) && time.is_due((Lsn(1000 + MIB), 2 * MIB)));
+        };
+        slow(&of(&slept));
+        slow(&of(&nothing));
+        let timed = of(&usual);
+        for (measured, taken) in [(1.0, RATE_MIN), (1e300, RATE_MAX), (f64::INFINITY, RATE_MAX)] {
+            timed.timed(measured);
+            let estimate = timed.estimate((Lsn(1000), 0), 1, false);
+            assert_eq!(
+                (estimate.bytes_per_second, estimate.rate_from),
+                (taken as u64, ReadRateOrigin::Timed)
+            );
+        }
+        let before = timed.estimate((Lsn(1000), 0), 1, false);
+        for failed in [0.0, -1.0, f64::NAN] {
+            timed.timed(failed);
+            assert_eq!(timed.estimate((Lsn(1000), 0), 1, false), before);
+        }
     }
 
     #[test]
