@@ -68,6 +68,12 @@ impl Sampled {
         median(&self.seeds)
     }
 
+    /// The least that any seed came to, in place of the seeds: for what holds in every one.
+    pub fn least_of_seeds(self) -> Sampled {
+        let least = self.seeds.iter().copied().reduce(f64::min);
+        Sampled { seeds: least.into_iter().collect(), ..self }
+    }
+
     pub fn summary(&self) -> Summary {
         let value = self.median();
         let range = (self.seeds.len() > 1).then(|| bounds(self.seeds.iter().copied()));
@@ -167,6 +173,8 @@ mod tests {
         assert_eq!(summary, Summary { value: 2.0, range: Some((1.0, 3.0)), band: Some((0.5, 4.0)) });
         assert_eq!(summary.text(1), "2.0 (1.0..3.0) [0.5..4.0]");
         assert_eq!(Sampled::once(7.0).summary(), Summary { value: 7.0, range: None, band: None });
+        let every = Sampled::new(vec![3.0, 1.0, 2.0], None, Some(0.5)).least_of_seeds();
+        assert_eq!(every, Sampled::new(vec![1.0], None, Some(0.5)));
         assert_eq!(median(&[1.0, 4.0]), 2.5);
         assert!(median(&[]).is_nan());
     }

@@ -55,6 +55,11 @@ fn bytes_per_second(profile: &DeviceProfile) -> Result<f64, Failure> {
     Ok(best)
 }
 
+/// Share of what the archive's disk can write that this much log a second takes.
+pub fn disk_share(bench: &Bench, log_bytes: f64) -> Result<f64, Failure> {
+    Ok(log_bytes * FRAMING / bytes_per_second(&bench.profile(ARCHIVE)?)?)
+}
+
 /// Commits a second by the number of clients that wait for the device, from none on.
 fn by_clients(profile: &DeviceProfile, bytes_of_commit: f64) -> Result<Vec<f64>, Failure> {
     let rate = |clients: usize| {

@@ -5,6 +5,7 @@
 //! work charged by a stated cost model. Equal arguments give equal results, to the byte of the JSON
 //! but for its date and its length.
 
+mod archive_cost;
 pub mod args;
 mod array_figures;
 mod bounds;

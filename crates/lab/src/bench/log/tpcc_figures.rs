@@ -2,6 +2,7 @@
 //! the ideal log, with requests composed as Firn does and as the paper does; and how large the
 //! requests are.
 
+use super::archive_cost;
 use super::bounds;
 use super::figure::{Figure, Panel, Point};
 use super::machine::{Cell, Cpu, Logs};
@@ -159,6 +160,7 @@ pub fn at_32_clients(bench: &Bench) -> Result<Figure, Failure> {
         figure.panels.push(panel);
     }
     bounds::target(bench, &mut figure)?;
+    archive_cost::target(bench, &mut figure)?;
     Ok(figure)
 }
 
