@@ -77,7 +77,6 @@ pub use engine::recovery_report::{RecoveryCost, RecoveryReport, RedoCounts};
 pub use engine::recovery_time::{CheckpointLimit, ReadRateOrigin, RestartEstimate};
 pub use error::{Error, ErrorKind};
 pub use firndb_buffer::{BufferStatistics, MissCurve};
-pub use firndb_tier::store::Placement;
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
 pub use options::Options;
 pub use options::archive::{ArchiveFull, ArchiveSettings};
@@ -85,7 +84,7 @@ pub use options::cache::CacheSettings;
 pub use options::callbacks::{LogEvent, LogEventKind, RecoveryPhase, RecoveryProgress};
 pub use options::log::LogSettings;
 pub use options::profiled::{Setting, SettingOrigin};
-pub use options::tuning::{Deltas, Tuning};
+pub use options::tuning::{Deltas, Placement, Tuning};
 pub use page_file::PageFile;
 pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use table::{

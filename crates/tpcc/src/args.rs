@@ -1,6 +1,7 @@
 //! The arguments of a TPC-C run.
 
 use clap::{Args, ValueEnum};
+use firndb::{Deltas, Placement};
 use firndb_console::size;
 use std::path::PathBuf;
 
@@ -23,6 +24,37 @@ pub enum DeltasName {
     On,
     /// By the profile of the store's device.
     Auto,
+}
+
+impl From<DeltasName> for Deltas {
+    fn from(name: DeltasName) -> Deltas {
+        match name {
+            DeltasName::Off => Deltas::Off,
+            DeltasName::On => Deltas::On,
+            DeltasName::Auto => Deltas::Auto,
+        }
+    }
+}
+
+/// Names of placements of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlacementName {
+    /// In runs of free places.
+    Threaded,
+    /// In whole empty segments, which a cleaner makes.
+    Segments,
+    /// By the profile of the store's device.
+    Auto,
+}
+
+impl From<PlacementName> for Placement {
+    fn from(name: PlacementName) -> Placement {
+        match name {
+            PlacementName::Threaded => Placement::Threaded,
+            PlacementName::Segments => Placement::Segments,
+            PlacementName::Auto => Placement::Auto,
+        }
+    }
 }
 
 /// When a client goes on after a commit.
@@ -73,6 +105,9 @@ pub struct TpccArgs {
     /// DRAM for deltas that wait to be written [a sixteenth of --buffer], out of it
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub delta_buffer: Option<u64>,
+    /// Where new versions of pages go
+    #[arg(long, value_enum, default_value_t = PlacementName::Threaded)]
+    pub placement: PlacementName,
     /// Isolation level
     #[arg(long, value_enum, default_value_t = IsolationName::Snapshot)]
     pub isolation: IsolationName,

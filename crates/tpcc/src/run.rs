@@ -1,12 +1,12 @@
 //! The run itself: loads, measures, checks and reports.
 
-use crate::args::{CommitName, DeltasName, IsolationName, ScaleName, TpccArgs};
+use crate::args::{CommitName, IsolationName, ScaleName, TpccArgs};
 use crate::backup;
 use crate::machine::Machine;
 use crate::report;
 use crate::tables;
 use crate::tape::Tapes;
-use firndb::{CacheKind, CachePolicy, CacheSettings, Database, Deltas, Face, IoCounts, Isolation, Options};
+use firndb::{CacheKind, CachePolicy, CacheSettings, Database, Face, IoCounts, Isolation, Options};
 use firndb_adapter::OnFirn;
 use firndb_base::clock;
 use firndb_base::sync::thread;
@@ -123,12 +123,8 @@ pub fn with_memory(options: Options, args: &TpccArgs) -> Result<Options, Failure
         usize::try_from(bytes).map_err(|_| Failure::bad_argument(format!("{name} is too large")))
     };
     let options = options.buffer_bytes(bytes("--buffer", args.buffer)?);
-    let deltas = match args.deltas {
-        DeltasName::Off => Deltas::Off,
-        DeltasName::On => Deltas::On,
-        DeltasName::Auto => Deltas::Auto,
-    };
-    let options = options.tuning(|tuning| tuning.deltas(deltas));
+    let writes = |tuning: firndb::Tuning| tuning.deltas(args.deltas.into()).placement(args.placement.into());
+    let options = options.tuning(writes);
     let options = match args.delta_buffer {
         Some(size) => {
             let size = bytes("--delta-buffer", size)?;

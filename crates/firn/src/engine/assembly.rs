@@ -13,6 +13,7 @@ use crate::engine::{Engine, Parts, cache, claim};
 use crate::error::Error;
 use crate::options::Options;
 use crate::options::limits::MAP_SHARE;
+use crate::options::page_writes::PageWrites;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock};
 use firndb_btree::Tree;
@@ -36,7 +37,8 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
 
 /// How the store writes pages.
 pub(crate) fn store_policy(options: &Options) -> Policy {
-    Policy { placement: options.tuning.placement, deltas: options.delta_policy(), ..Policy::default() }
+    let PageWrites { placement, deltas, .. } = options.page_writes();
+    Policy { placement, deltas, ..Policy::default() }
 }
 
 /// Opens the store of an existing database.
@@ -113,7 +115,7 @@ pub(crate) fn pool(
         Some(_) => options.buffer_bytes,
         None => options.buffer_bytes - options.buffer_bytes / MAP_SHARE,
     };
-    let budget_bytes = budget_bytes - options.delta_policy().buffer_bytes;
+    let budget_bytes = budget_bytes - options.page_writes().deltas.buffer_bytes;
     let pool_options = PoolOptions { budget_bytes };
     let pool = if options.testing.skip_wal_rule {
         BufferPool::new_breaking_the_wal_rule(tier, log.clone(), pool_options)

@@ -3,10 +3,10 @@
 pub(crate) mod archive;
 pub(crate) mod cache;
 pub(crate) mod callbacks;
-mod deltas;
 pub(crate) mod kept;
 pub(crate) mod limits;
 pub(crate) mod log;
+pub(crate) mod page_writes;
 pub(crate) mod profiled;
 pub(crate) mod testing;
 pub(crate) mod tuning;

@@ -357,7 +357,7 @@ impl Options {
         if let Some((depth, reason)) = self.read_depth() {
             all.push(setting("store reads at once", depth, &origin(store), reason));
         }
-        all.push(self.delta_setting());
+        all.extend(self.page_writes().settings);
         let kept = self.kept().named().into_iter();
         all.extend(kept.map(|(name, value)| setting(name, value, &SettingOrigin::Kept, "")));
         all

@@ -2,7 +2,6 @@
 
 use crate::error::Error;
 use crate::options::limits::{MAP_SHARE, refuse};
-use firndb_tier::store::Placement;
 use std::path::PathBuf;
 
 /// Whether pages that leave the buffer are written as what they differ from their images on the
@@ -17,6 +16,20 @@ pub enum Deltas {
     On,
     /// By the profile of the store's device: on where a random read costs no more than writing a
     /// page, and no cache of the device's hides what writing costs. Off without a profile.
+    Auto,
+}
+
+/// Where new versions of pages go ([`Tuning::placement`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// In runs of free places, as long as can be found. Nothing is copied.
+    #[default]
+    Threaded,
+    /// In whole empty segments of 64 pages, one after the other, which a cleaner makes by copying
+    /// what is left in sparse ones: more bytes are written, in long sequential requests.
+    Segments,
+    /// By the profile of the store's device: in segments where writing a page and copying others
+    /// for it costs at most a quarter of writing it at random. In runs without a profile.
     Auto,
 }
 

@@ -1,0 +1,154 @@
+//! How the store writes pages: where they go, whether as deltas, and what it takes the second read
+//! of a page to cost. By the profile of its device, with the reason.
+
+use crate::options::Options;
+use crate::options::limits::DELTA_SHARE;
+use crate::options::profiled::{Setting, SettingOrigin, setting};
+use crate::options::tuning::{Deltas, Placement};
+use firndb_profile::DeviceProfile;
+use firndb_tier::store::{self, DeltaPolicy};
+
+/// Pages that a request of the store writes on average in runs of free places, where a fifth of its
+/// places is free (`docs/lab/2026-11-23-icl.md`), and in whole segments.
+const RUN_PAGES: u64 = 2;
+const SEGMENT_PAGES: u64 = 8;
+/// Pages that the cleaner reads and writes for one that is new
+/// (`docs/lab/2026-11-23-placement.md`).
+const COPIES: f64 = 1.2;
+/// With `Auto`, pages go to whole segments where one costs at most this percentage of one in runs
+/// (`docs/lab/2026-11-24-placement.md`).
+const SEGMENTS_PERCENT_MAX: f64 = 25.0;
+/// With `Auto`, deltas are written where a second read costs at most this percentage of what
+/// writing a page does (`docs/lab/2026-11-23-delta-policy.md`).
+const DELTAS_PERCENT_MAX: u16 = 90;
+
+/// What the random read of a page costs, and the write of one, in microseconds.
+struct Costs {
+    read_us: f64,
+    /// In runs of free places.
+    threaded_us: f64,
+    /// In whole segments, with what the cleaner copies.
+    segments_us: f64,
+}
+
+impl Costs {
+    fn of(profile: &DeviceProfile, page_size: usize) -> Costs {
+        let (model, page) = (&profile.model, page_size as u64);
+        let (run, segment) = (RUN_PAGES * page, SEGMENT_PAGES * page);
+        let (read_us, run_us, segment_us) = match &model.mechanics {
+            Some(disk) => (disk.random_read_us(page), disk.random_read_us(run), disk.random_read_us(segment)),
+            None => {
+                (model.read_random.us(page), model.write_random.us(run), model.write_sequential.us(segment))
+            }
+        };
+        Costs {
+            read_us,
+            threaded_us: run_us / RUN_PAGES as f64,
+            segments_us: (1.0 + COPIES) * segment_us / SEGMENT_PAGES as f64 + COPIES * read_us,
+        }
+    }
+
+    /// What writing a page costs.
+    fn write_us(&self, placement: store::Placement) -> f64 {
+        match placement {
+            store::Placement::Segments => self.segments_us,
+            _ => self.threaded_us,
+        }
+    }
+
+    /// The read over the write.
+    fn percent(&self, placement: store::Placement) -> u16 {
+        (100.0 * self.read_us / self.write_us(placement)).clamp(1.0, 1000.0) as u16
+    }
+}
+
+/// How the store writes pages.
+pub(crate) struct PageWrites {
+    pub(crate) placement: store::Placement,
+    pub(crate) deltas: DeltaPolicy,
+    /// The same, as settings to show.
+    pub(crate) settings: [Setting; 2],
+}
+
+impl Options {
+    /// How the store writes pages.
+    pub(crate) fn page_writes(&self) -> PageWrites {
+        let costs = self.store_profile().map(|(profile, _)| Costs::of(profile, self.page_size));
+        let (placement, shown) = self.placement_choice(costs.as_ref());
+        let (deltas, shown_deltas) = self.delta_choice(costs.as_ref(), placement);
+        PageWrites { placement, deltas, settings: [shown, shown_deltas] }
+    }
+
+    /// Whether a cache of the device's makes writes cost less than the profile's durable ones.
+    fn store_caches_writes(&self) -> bool {
+        self.store_profile().is_some_and(|(profile, _)| profile.model.write_cache.is_some())
+    }
+
+    /// The origin of a setting that is `Auto` or the default.
+    fn origin_of(&self, is_auto: bool, is_default: bool) -> SettingOrigin {
+        match self.store_profile() {
+            Some((_, origin)) if is_auto => origin.clone(),
+            _ if is_default => SettingOrigin::Default,
+            _ => SettingOrigin::Option,
+        }
+    }
+
+    fn placement_choice(&self, costs: Option<&Costs>) -> (store::Placement, Setting) {
+        let chosen = self.tuning.placement;
+        let pays =
+            costs.is_some_and(|costs| 100.0 * costs.segments_us <= SEGMENTS_PERCENT_MAX * costs.threaded_us);
+        let placement = match chosen {
+            Placement::Threaded => store::Placement::Threaded,
+            Placement::Segments => store::Placement::Segments,
+            Placement::Auto if pays && !self.store_caches_writes() => store::Placement::Segments,
+            Placement::Auto => store::Placement::Threaded,
+        };
+        let reason = match costs {
+            Some(_) if self.store_caches_writes() => {
+                "the device's write cache hides what writing a page costs".to_owned()
+            }
+            Some(Costs { threaded_us, segments_us, .. }) => format!(
+                "a page is written in {threaded_us:.0} us in a run, and in {segments_us:.0} us in a whole segment, \
+                 copies included"
+            ),
+            None => "no profile of the store's device".to_owned(),
+        };
+        let value = match placement {
+            store::Placement::Segments => "segments",
+            _ => "threaded",
+        };
+        let origin = self.origin_of(chosen == Placement::Auto, chosen == Placement::default());
+        (placement, setting("placement", value, &origin, &reason))
+    }
+
+    fn delta_choice(&self, costs: Option<&Costs>, placement: store::Placement) -> (DeltaPolicy, Setting) {
+        let percent = costs.map_or(DeltaPolicy::OFF.read_cost_percent, |costs| costs.percent(placement));
+        let caches = self.store_caches_writes();
+        let is_cheap = costs.is_some() && percent <= DELTAS_PERCENT_MAX && !caches;
+        let chosen = self.tuning.deltas;
+        let on = match chosen {
+            Deltas::Off => false,
+            Deltas::On => true,
+            Deltas::Auto => is_cheap,
+        };
+        let reason = match costs {
+            Some(_) if caches => "the device's write cache hides what writing a page costs".to_owned(),
+            Some(costs) => format!(
+                "a page is read in {:.0} us, and written in {:.0} us as the store places it",
+                costs.read_us,
+                costs.write_us(placement)
+            ),
+            None => "no profile of the store's device".to_owned(),
+        };
+        let value = match on {
+            true => format!("on, a second read counts as {percent} % of a page written"),
+            false => "off".to_owned(),
+        };
+        let origin = self.origin_of(chosen == Deltas::Auto, chosen == Deltas::default());
+        let shown = setting("deltas", value, &origin, &reason);
+        let buffer_bytes = self.tuning.delta_bytes.unwrap_or(self.buffer_bytes / DELTA_SHARE);
+        let policy =
+            DeltaPolicy { enabled: on, buffer_bytes, read_cost_percent: percent, ..DeltaPolicy::OFF };
+        (if on { policy } else { DeltaPolicy::OFF }, shown)
+    }
+}
