@@ -1,6 +1,6 @@
 //! Where settings come from: options, profiles, the device itself, defaults.
 
-use firndb::{Deltas, ErrorKind, Options, Setting, SettingOrigin};
+use firndb::{Deltas, ErrorKind, Options, Placement, Setting, SettingOrigin, Tuning};
 use firndb_profile::{
     Choice, Choices, DeviceProfile, ModelSection, Origin, ServiceTable, VERSION, WriteCache,
 };
@@ -133,20 +133,21 @@ fn asked_to_creation_measures_and_keeps_the_profile() {
     assert!(begun.elapsed().as_secs() < 5, "an existing database is not measured again");
 }
 
-/// The setting `deltas` of a database whose store is on a device that reads a page in `read_us` and
-/// writes two, in one request at a random place, in `write_us`.
-fn deltas_with(deltas: Deltas, times: Option<(f64, f64)>) -> Setting {
-    deltas_on(deltas, times, None)
+/// A profile of a store's device that reads a page in `read_us` and writes two, in one request at a
+/// random place, in `write_us`; eight in sequence in 800 us.
+fn of_store(read_us: f64, write_us: f64) -> DeviceProfile {
+    let mut profile = profile(1, 2.0);
+    profile.model.read_random = ServiceTable::new([(4096, read_us), (8192, 2.0 * read_us)]);
+    profile.model.write_random = ServiceTable::new([(4096, write_us), (8192, write_us)]);
+    profile.model.write_sequential = ServiceTable::new([(4096, 100.0), (32_768, 800.0)]);
+    profile
 }
 
-fn deltas_on(deltas: Deltas, times: Option<(f64, f64)>, write_cache: Option<WriteCache>) -> Setting {
+/// A setting of a database with this profile of its store's device.
+fn shown(name: &str, tuning: fn(Tuning) -> Tuning, profile: Option<DeviceProfile>) -> Setting {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = options().tuning(|tuning| tuning.deltas(deltas));
-    if let Some((read_us, write_us)) = times {
-        let mut profile = profile(1, 2.0);
-        profile.model.read_random = ServiceTable::new([(4096, read_us), (8192, 2.0 * read_us)]);
-        profile.model.write_random = ServiceTable::new([(4096, write_us), (8192, write_us)]);
-        profile.model.write_cache = write_cache;
+    let mut options = options().tuning(tuning);
+    if let Some(profile) = profile {
         let path = dir.path().join("store.toml");
         profile.save(&path).unwrap();
         options = options.tuning(|tuning| tuning.store_profile(path));
@@ -154,7 +155,38 @@ fn deltas_on(deltas: Deltas, times: Option<(f64, f64)>, write_cache: Option<Writ
     let db = options.open(dir.path().join("db")).unwrap();
     let settings = db.statistics().settings;
     db.close().unwrap();
-    settings.into_iter().find(|setting| setting.name == "deltas").expect("the setting is listed")
+    settings.into_iter().find(|setting| setting.name == name).expect("the setting is listed")
+}
+
+fn deltas_with(deltas: Deltas, times: Option<(f64, f64)>) -> Setting {
+    let tuning: fn(Tuning) -> Tuning = match deltas {
+        Deltas::Off => |tuning| tuning.deltas(Deltas::Off),
+        Deltas::On => |tuning| tuning.deltas(Deltas::On),
+        Deltas::Auto => |tuning| tuning.deltas(Deltas::Auto),
+    };
+    shown("deltas", tuning, times.map(|(read_us, write_us)| of_store(read_us, write_us)))
+}
+
+#[test]
+fn auto_writes_whole_segments_where_that_and_the_copies_cost_less_than_writes_at_random_places() {
+    let auto = |profile| shown("placement", |tuning| tuning.placement(Placement::Auto), profile);
+    let segments = auto(Some(of_store(100.0, 10_000.0)));
+    assert_eq!(segments.value, "segments");
+    assert!(matches!(segments.origin, SettingOrigin::Profile(_)), "{segments:?}");
+    assert!(
+        segments.reason.contains("5000 us in a run") && segments.reason.contains("340 us"),
+        "{segments:?}"
+    );
+    assert_eq!(auto(Some(of_store(100.0, 500.0))).value, "threaded");
+    let unknown = auto(None);
+    assert_eq!(
+        (unknown.value.as_str(), unknown.reason.as_str()),
+        ("threaded", "no profile of the store's device")
+    );
+    // A second read is weighed against what a page written costs there.
+    let deltas = |tuning: Tuning| tuning.placement(Placement::Segments).deltas(Deltas::Auto);
+    let weighed = shown("deltas", deltas, Some(of_store(100.0, 10_000.0)));
+    assert_eq!(weighed.value, "on, a second read counts as 29 % of a page written");
 }
 
 #[test]
@@ -180,7 +212,9 @@ fn auto_writes_deltas_where_a_second_read_costs_little_of_a_page_written() {
         drain_mb_s: 100.0,
         drain_random_us: 0.0,
     };
-    let cached = deltas_on(Deltas::Auto, Some((100.0, 1000.0)), Some(cache));
+    let mut profile = of_store(100.0, 1000.0);
+    profile.model.write_cache = Some(cache);
+    let cached = shown("deltas", |tuning| tuning.deltas(Deltas::Auto), Some(profile));
     assert!(cached.value == "off" && cached.reason.contains("write cache"), "{cached:?}");
     let unknown = deltas_with(Deltas::Auto, None);
     assert_eq!(

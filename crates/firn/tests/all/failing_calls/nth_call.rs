@@ -198,16 +198,23 @@ fn with_deltas() -> impl Iterator<Item = (String, Script)> {
     })
 }
 
+/// The same in whole segments, with the one in which the cleaner works.
+fn in_segments() -> impl Iterator<Item = (String, Script)> {
+    ["space given back", "recovery of more than fits into DRAM", "a store that is nearly full"]
+        .into_iter()
+        .map(|name| (format!("{name}, in segments"), scripts::named(name).in_segments().with_deltas(6 << 10)))
+}
+
 #[test]
 fn a_sample_of_calls_with_deltas() {
-    run_all(with_deltas(), Some(2));
+    run_all(with_deltas().chain(in_segments()), Some(2));
 }
 
 /// Minutes. As [`many_calls_over_flash_caches`].
 #[test]
 #[ignore = "takes minutes"]
 fn many_calls_with_deltas() {
-    run_all(with_deltas(), Some(number_from("FIRN_CALLS").unwrap_or(40)));
+    run_all(with_deltas().chain(in_segments()), Some(number_from("FIRN_CALLS").unwrap_or(40)));
 }
 
 /// Minutes. `FIRN_CALLS` says how many calls of each script and way, `FIRN_SCRIPT` one script.

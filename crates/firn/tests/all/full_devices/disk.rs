@@ -6,7 +6,8 @@ use crate::support::bed::Bed;
 use crate::support::sample::quiet;
 use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{
-    Database, Deltas, Devices, Direction, Error, ErrorKind, KeyRange, Options, Progress, Table, Transaction,
+    Database, Deltas, Devices, Direction, Error, ErrorKind, KeyRange, Options, Placement, Progress, Table,
+    Transaction,
 };
 use firndb_base::sync::Arc;
 use std::ops::Range;
@@ -98,6 +99,21 @@ fn small() -> Options {
 /// With deltas, which take places beside the pages' own, and give them up when the disk is full.
 fn with_deltas() -> Options {
     small().buffer_bytes(128 << 10).tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(8 << 10))
+}
+
+/// With deltas in whole segments, which the cleaner has to make on the full disk.
+fn in_segments() -> Options {
+    with_deltas().tuning(|tuning| tuning.placement(Placement::Segments))
+}
+
+#[test]
+fn a_transaction_in_segments_meets_the_end_of_the_disk() {
+    meets_the_end(in_segments());
+}
+
+#[test]
+fn deleting_dropping_and_reopening_in_segments_on_a_full_disk() {
+    deleting_dropping_and_reopening(in_segments);
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod transactions;
 
 use super::bed::Bed;
 use super::session::{Session, by_group, by_unique};
-use firndb::{Deltas, Options};
+use firndb::{Deltas, Options, Placement};
 
 /// A script, and what it starts from.
 pub struct Script {
@@ -29,6 +29,7 @@ pub struct Script {
     pub cache: Option<fn(Options) -> Options>,
     /// DRAM for deltas that wait, if pages are written as deltas.
     pub delta_bytes: Option<usize>,
+    pub placement: Placement,
     /// Whether the devices are left as a crash leaves them, not as closing does.
     pub crashed: bool,
     /// What is tested. Begins with a database that has just been opened.
@@ -46,6 +47,7 @@ impl Script {
             setup,
             cache: None,
             delta_bytes: None,
+            placement: Placement::Threaded,
             crashed: false,
             run,
         }
@@ -67,6 +69,10 @@ impl Script {
     pub fn with_deltas(self, bytes: usize) -> Script {
         Script { delta_bytes: Some(bytes), ..self }
     }
+    /// The same with pages in whole segments, which a cleaner makes.
+    pub fn in_segments(self) -> Script {
+        Script { placement: Placement::Segments, ..self }
+    }
     const fn crashed(self) -> Script {
         Script { crashed: true, ..self }
     }
@@ -77,6 +83,7 @@ impl Script {
         // A waiter in a test of one thread would wait for itself.
         let options = (self.options)().lock_deadline(std::time::Duration::from_millis(50));
         let options = options.log(|log| log.devices(logs).bytes(logs as u64 * LOG_BYTES));
+        let options = options.tuning(|tuning| tuning.placement(self.placement));
         let options = match self.delta_bytes {
             Some(bytes) => options.tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(bytes)),
             None => options,

@@ -99,6 +99,11 @@ impl Session {
         }
     }
 
+    /// Pages that the store's cleaner moved since the database was opened.
+    pub fn images_moved(&self) -> u64 {
+        self.db.as_ref().map_or(0, |db| db.statistics().store.images_moved)
+    }
+
     /// Background work: up to `count` pieces.
     pub fn steps(&mut self, count: usize) {
         let Some(db) = self.db.clone() else { return };
