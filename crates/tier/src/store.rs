@@ -229,6 +229,7 @@ impl Store {
             recount: false,
             mirror: None,
             deltas: Deltas::default(),
+            unnamed: 0,
         };
         let store = Store {
             device,

@@ -6,12 +6,13 @@ use super::map_damage::{damage, meets, open, opened, prepared, slots_of, unreada
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::{PageTier, PageWrite};
 use crate::store::meta_page::MetaId;
+use crate::store::state::SLACK_BATCHES_NORMAL;
 use crate::store::{Journal, Store};
 use crate::testing::Took;
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::sync::{Arc, Mutex};
 use firndb_base::{Lsn, PageId};
-use firndb_device::AlignedBuf;
+use firndb_device::{AlignedBuf, DeviceError, DeviceErrorKind};
 use firndb_testkit::hooked::{Call, Hooked};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -123,4 +124,47 @@ fn a_write_that_is_overtaken_while_the_map_page_can_be_read_replaces_nothing() {
         pages.insert(page, (newer, true));
         pages
     });
+}
+
+/// Cause: a place that no entry names any more was counted with the images only, of which a page
+/// without one has none. Effect: with both, more pages were allocated than could be written.
+#[test]
+fn what_is_allocated_can_be_written_after_moves_from_unknown_places() {
+    let id = MetaId::Map(1);
+    let log = TestLog::new();
+    let (device, store, pages, moved) = prepared(&log);
+    damage(&store, &*device, id);
+    drop(store);
+    let is_full = Arc::new(AtomicBool::new(false));
+    let full = is_full.clone();
+    let limited = Hooked::over(device, move |call| match call {
+        Call::Grow if full.load(Relaxed) => Err(DeviceError::new(DeviceErrorKind::NoSpace, "on purpose")),
+        _ => Ok(()),
+    });
+    let store = open(limited, &log);
+    let geometry = store.geometry;
+    // It grows for these.
+    let more = allocate(&store, &log, 60).unwrap();
+    publish(&store, &log, &[], &more).unwrap();
+    log.flush(log.end()).unwrap();
+    is_full.store(true, Relaxed);
+    let lost: Vec<PageId> = pages
+        .iter()
+        .copied()
+        .filter(|page| geometry.map_of_page(*page) == id && !moved.contains(page))
+        .collect();
+    let slack = SLACK_BATCHES_NORMAL as usize * POLICY.batch_pages;
+    assert!(lost.len() > slack, "what is kept free for writing does not hide it");
+    assert!(write(&store, &log, &lost).iter().all(|(_, outcome)| *outcome == Ok(Took::Taken)));
+    let mut new = Vec::new();
+    let error = loop {
+        match allocate(&store, &log, 1) {
+            Ok(pages) => new.extend(pages),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind, TierErrorKind::Full);
+    for (_, outcome) in write(&store, &log, &new) {
+        assert_eq!(outcome, Ok(Took::Taken));
+    }
 }
