@@ -42,8 +42,9 @@ impl Store {
             }
             return Ok(Progress::Worked);
         }
-        if doubtful >= EMPTY_A_STEP || (crowded && doubtful > 0) {
-            return self.walk_step().map(|()| Progress::Worked);
+        let is_wanted = doubtful >= EMPTY_A_STEP || (crowded && doubtful > 0);
+        if is_wanted && self.state.lock().deltas.live.walk_is_due() {
+            return self.walk_step().map(|_| Progress::Worked);
         }
         if crowded { self.gather() } else { Ok(Progress::Idle) }
     }

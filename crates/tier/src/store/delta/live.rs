@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const NOT_A_DELTA_PAGE: u8 = 0;
 const UNKNOWN: u8 = u8::MAX;
 const DOUBTFUL: u8 = u8::MAX - 1;
+/// How often the background thread passes over a walk that met a map page it could not read.
+const WALK_RESTS: u32 = 64;
 const _: () = assert!(SLOTS_MAX < DOUBTFUL as usize, "a count fits beside the marks");
 
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct Live {
     /// Those that a walk counts: entries of the map pages before `walked_to` that name them.
     walking: BTreeMap<Place, u8>,
     walked_to: u64,
+    /// Times that the background thread passes the walk over.
+    walk_rests: u32,
     /// Where the next looks begin, so that one need not go through all pages.
     unknown_from: Place,
     emptiest_from: Place,
@@ -49,6 +53,7 @@ impl Default for Live {
             doubtful: BTreeSet::new(),
             walking: BTreeMap::new(),
             walked_to: 0,
+            walk_rests: 0,
             unknown_from: Place(0),
             emptiest_from: Place(0),
         }
@@ -118,6 +123,16 @@ impl Live {
             }
         }
         self.walked_to += 1;
+    }
+    /// Lets the walk rest where it is: the next map page cannot be read.
+    pub(crate) fn walk_rests(&mut self) {
+        self.walk_rests = WALK_RESTS;
+    }
+    /// Whether the background thread walks on.
+    pub(crate) fn walk_is_due(&mut self) -> bool {
+        let is_due = self.walk_rests == 0;
+        self.walk_rests = self.walk_rests.saturating_sub(1);
+        is_due
     }
     /// Ends the walk: with `all`, every map page was read. Else pages that it did not count stay
     /// doubtful until the next opening.
