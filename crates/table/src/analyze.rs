@@ -12,7 +12,7 @@ use crate::catalog_rows;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState};
 use crate::range::KeyRange;
-use crate::state::{LiveIndex, State};
+use crate::state::{LiveIndex, Shared, State};
 use crate::statistics::{IndexStatistics, SAMPLE_ROWS, SampledRow, TableStatistics, WINDOWS};
 use crate::table::Table;
 use crate::walk::Walk;
@@ -46,7 +46,7 @@ impl Catalog {
     /// Reads a table in one snapshot, while other transactions run. Writes nothing: see
     /// [`Catalog::keep_statistics`].
     ///
-    /// Errors: the transaction's.
+    /// Errors: the transaction's; `Dropped` if the table is dropped meanwhile.
     pub fn survey(
         &self,
         table: &Table,
@@ -56,7 +56,7 @@ impl Catalog {
         let options = TxnOptions { read_only: true, isolation: Isolation::Snapshot, ..options };
         let mut txn = self.manager.begin(options);
         let state = table.shared.state_for(&txn)?;
-        let mut statistics = read(&mut txn, &state, progress)?;
+        let mut statistics = read(&mut txn, &table.shared, &state, progress)?;
         txn.rollback()?;
         statistics.cut_sample();
         Ok(statistics)
@@ -95,6 +95,7 @@ impl Catalog {
 
 fn read(
     txn: &mut Transaction,
+    shared: &Shared,
     state: &State,
     progress: &mut dyn FnMut(AnalyzeProgress),
 ) -> Result<TableStatistics, TableError> {
@@ -114,6 +115,9 @@ fn read(
         drawn.offer(rows, &mut rng, || draw(key, row, walk.flag()));
     }
     drawn.shuffle(&mut rng);
+    // The snapshot is later than `state`: its rows may have a column that was added in between.
+    let newer = shared.newer(state)?;
+    let state = newer.as_deref().unwrap_or(state);
     let ready: Vec<&LiveIndex> =
         state.indexes.iter().filter(|index| index.definition.state == IndexState::Ready).collect();
     let mut indexes = Vec::new();

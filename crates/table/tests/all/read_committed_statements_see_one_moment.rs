@@ -9,7 +9,7 @@ use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::{Arc, thread};
 use firndb_btree::Direction;
 use firndb_table::*;
-use firndb_txn::{Isolation, StatementView, Transaction};
+use firndb_txn::{Isolation, StatementView, Transaction, TxnOptions};
 use std::time::Duration;
 
 const LEVEL: Isolation = Isolation::ReadCommitted;
@@ -300,6 +300,36 @@ fn a_column_added_in_between_is_no_damage() {
                 assert!(cursor.next(&mut txn).expect("no damage").is_some());
             }
             writer.expect("a thread").join().expect("no panic");
+        });
+        outcome.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    }
+}
+
+/// An analysis takes the table's state before its snapshot, too.
+#[test]
+fn a_column_added_while_a_table_is_analyzed_is_no_damage() {
+    for seed in 0..60 {
+        let options = SimOptions { preempt_one_in: 4, ..SimOptions::seeded(seed) };
+        let outcome = sim::run(options, move || {
+            let world = Arc::new(World::new(4096));
+            let people = people(&world);
+            let typed = people.typed().expect("typed");
+            change(&world, |txn| typed.insert(txn, &person(1, "ann", Some("mail"), 30)).map(|()| true));
+            let (other, table) = (world.clone(), people.clone());
+            let analysis = thread::spawn("analysis", move || {
+                for _ in 0..4 {
+                    let found = other.catalog.survey(&table, TxnOptions::default(), &mut |_| {});
+                    assert_eq!(found.expect("no damage").rows, 1);
+                }
+            });
+            for number in 0..2i32 {
+                let column = Column::new(format!("more{number}"), ColumnType::I32).with_default(0);
+                world.catalog.add_column(&people, column).expect("added");
+                let mut row = person(1, "ann", Some("mail"), 30).to_vec();
+                row.extend((0..=number).map(ValueRef::I32));
+                change(&world, |txn| people.typed().expect("typed").update(txn, &row));
+            }
+            analysis.expect("a thread").join().expect("no panic");
         });
         outcome.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
     }
