@@ -272,9 +272,13 @@ impl Transaction {
         Ok(commit)
     }
 
-    /// Rolls everything back. Changes for which the log has no space, because an archive or a
-    /// backup retains it, are undone in the background once it has: until then the rows stay
-    /// locked, and other transactions see the versions before.
+    /// Rolls everything back. When it returns, nothing of the transaction is seen by others. Rows
+    /// that cannot be undone now stay locked: those for which the log has no space, because an
+    /// archive or a backup retains it, until it has; those whose pages a device fails to read until
+    /// it reads them, or for a minute, and then, as those on damaged pages, until the next opening,
+    /// which [`crate::Options::on_set_aside`] reports.
+    ///
+    /// Errors: those after which the database must be opened again.
     pub fn rollback(self) -> Result<(), Error> {
         Ok(self.inner.rollback()?)
     }

@@ -2,9 +2,12 @@
 
 use crate::common::*;
 use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_btree::Direction;
 use firndb_table::*;
 use firndb_txn::Isolation;
+use std::ops::Bound;
 
 #[test]
 fn of_raw_tables_whatever_their_values_length() {
@@ -105,4 +108,35 @@ fn of_typed_tables_by_columns_of_key_and_row() {
     let rows = people.get_many(&mut txn, &[[7i64.into()], [999i64.into()], [3i64.into()]]).unwrap();
     let ids: Vec<Option<Value>> = rows.into_iter().map(|row| row.map(|row| row[0].clone())).collect();
     assert_eq!(ids, [Some(Value::I64(7)), None, Some(Value::I64(3))]);
+}
+
+/// The filter is asked for each row that a batch visits: a query for a few rows visits no more than
+/// the first batch and the second, wherever leaves end.
+#[test]
+fn of_few_rows_without_visiting_a_leaf_more() {
+    let world = World::new(1024);
+    let table = world.catalog.create_table("t", TableKind::Raw, vec![]).unwrap();
+    let mut txn = world.begin();
+    for number in 0..400u32 {
+        table.put(&mut txn, &number.to_be_bytes(), &[number as u8; 20]).unwrap();
+    }
+    txn.commit().unwrap();
+    let mut txn = world.begin();
+    for first in 0..380u32 {
+        for (wanted, most) in [(1, 1), (10, 17)] {
+            let visited = Arc::new(AtomicU64::new(0));
+            let counter = visited.clone();
+            let range = KeyRange::new(Bound::Included(&first.to_be_bytes()), Bound::Unbounded);
+            let mut cursor = table.scan(range, Direction::Forward).filter(move |_, _| {
+                counter.fetch_add(1, Ordering::Relaxed);
+                true
+            });
+            for number in first..first + wanted {
+                let (key, _) = cursor.next(&mut txn).unwrap().expect("a row");
+                assert_eq!(key, number.to_be_bytes());
+            }
+            let visited = visited.load(Ordering::Relaxed);
+            assert!(visited <= most, "{visited} rows from {first} on for {wanted}");
+        }
+    }
 }

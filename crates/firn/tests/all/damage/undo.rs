@@ -9,6 +9,8 @@ use crate::damage::support::{
 use crate::support::bed::Bed;
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, When};
 use firndb::{Database, ErrorKind, Options, Progress};
+use firndb_base::clock;
+use firndb_base::sim::{self, SimOptions};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -248,6 +250,51 @@ fn a_rollback_whose_read_fails_is_tried_again() {
         assert!(db.recovery_report().clean, "{:?}", db.recovery_report());
         assert_sound(&db);
     }
+}
+
+/// A device fails every read for longer than a minute. The rollback returns `Ok`, since no other
+/// transaction sees its changes; what cannot be undone is reported, and the next opening undoes it.
+#[test]
+fn a_rollback_whose_reads_go_on_failing_is_set_aside_and_reported() {
+    let run = sim::run(SimOptions::seeded(11), || {
+        let bed = Bed::new(1);
+        drop(filled(&quiet(), &bed));
+        let plan = FaultPlan::new(0);
+        let reported = Reported::default();
+        let options = reported.listen(quiet());
+        let db = options.open_on(bed.faulty(&plan, &Arc::new(AtomicBool::new(false)))).expect("opened");
+        recovered(&db, false);
+        let a = db.table("a").expect("there");
+        let mut tx = db.begin();
+        tx.put(&a, &key(705), &value(705, "doomed")).expect("written");
+        push_out(&db);
+        let fault = Fault::Fail(DeviceErrorKind::Failed);
+        let device = Some("store".to_owned());
+        plan.add(FaultRule { calls: Calls::Reads, device, when: When::From(0), fault });
+        tx.rollback().expect("it has no effect any more");
+        assert_eq!(reported.list(), [], "it is tried again");
+        for _ in 0..70 {
+            clock::sleep(Duration::from_secs(1));
+            while db.step().expect("no other work needs the pages") == Progress::Worked {}
+        }
+        let list = reported.list();
+        assert_eq!(list.len(), 1, "{list:?}");
+        assert!(list[0].work.contains("rolling back transaction"), "{list:?}");
+        // A writer is refused at once, though the device reads again by now.
+        plan.heal();
+        assert_eq!(get(&db, "a", 705).expect("readable"), Some(value(705, "first")));
+        let error = put(&db, "a", 705, "mine").expect_err("locked until the next opening");
+        assert!(error.to_string().contains("cannot be rolled back before the next opening"), "{error}");
+        put(&db, "a", 5, "mine").expect("committed");
+        drop(a);
+        db.close().expect("closed");
+        let db = opened(&quiet(), &bed);
+        recovered(&db, false);
+        assert_eq!((db.recovery_report().losers, db.recovery_report().losers_left), (1, 0));
+        put(&db, "a", 705, "mine").expect("it was undone");
+        assert_sound(&db);
+    });
+    run.expect("it ends without a panic");
 }
 
 const UNDO_TREE: u32 = 2;
