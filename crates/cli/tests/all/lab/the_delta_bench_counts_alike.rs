@@ -5,7 +5,7 @@ use crate::support::run;
 use serde_json::Value;
 use std::path::Path;
 
-/// Of the table, with what other programs measure.
+/// Of the table of targets, with what other programs measure.
 const TARGETS: usize = 21;
 
 /// The results without what tells of the moment.
