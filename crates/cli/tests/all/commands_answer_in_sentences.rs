@@ -75,7 +75,10 @@ fn stat_and_dump_show_what_is_there() {
     run(&db, "stat {db}").ended(0).says("had been closed cleanly").says("read ahead").says("order_line");
     let stat: Value = serde_json::from_str(&run(&db, "stat {db} --json").ended(0).out).unwrap();
     assert_eq!(stat["page_size"], 4096);
-    assert_eq!(stat["tables"]["warehouse"], serde_json::json!({"rows": 2, "exact": true, "statistics": null}));
+    assert_eq!(
+        stat["tables"]["warehouse"],
+        serde_json::json!({"rows": 2, "exact": true, "statistics": null})
+    );
     assert_eq!(stat["recovery"]["clean"], true);
     assert!(stat["buffer"]["misses"].as_u64().unwrap() > 0 && stat["buffer"]["pages_ahead_wasted"].is_u64());
     let devices = stat["log"]["devices"].as_array().unwrap().len();
