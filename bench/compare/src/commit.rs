@@ -157,13 +157,12 @@ pub fn run_once(
     stop: &AtomicBool,
 ) -> Outcome<Value> {
     let opened = args.common.settings(peer, args.sessions());
-    let mut row = peer.with(&opened, &commit_bench::schema(), Run { args, clients, round, stop })?;
-    row["engine"] = json!(peer.name());
-    Ok(row)
+    peer.with(&opened, &commit_bench::schema(), Run { args, peer, clients, round, stop })
 }
 
 struct Run<'a> {
     args: &'a CommitArgs,
+    peer: Peer,
     clients: usize,
     round: usize,
     stop: &'a AtomicBool,
@@ -179,12 +178,12 @@ impl Job for Run<'_> {
             CommitOptions { driver, keys: self.args.keys, seed: self.args.common.seed + self.round as u64 };
         let mut before = ProcessIo::now();
         let report = {
-            let mut progress = show_progress(engine.name(), &mut before);
+            let mut progress = show_progress(self.peer.name(), &mut before);
             commit_bench::run(engine, &options, self.stop, &mut progress)?
         };
         let io = json_for_each(before, ProcessIo::now(), report.commits());
         end_progress();
-        let row = commit_bench::row(engine.name(), self.clients, &report);
+        let row = commit_bench::row(self.peer.name(), self.clients, &report);
         let mut row = serde_json::to_value(row).map_err(EngineError::fatal)?;
         row["round"] = json!(self.round);
         row["process_io"] = io;

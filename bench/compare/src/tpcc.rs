@@ -258,7 +258,7 @@ impl Job for Load<'_> {
         let mut options = LoadOptions::new(self.args.scale(), self.args.common.seed);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         options.threads = if self.peer.single_writer() { 1 } else { processors };
-        let name = engine.name();
+        let name = self.peer.name();
         let shown = AtomicU64::new(0);
         tpcc::load(engine, &options, &|progress| {
             let percent = (progress.rows * 100 / progress.rows_expected).min(100);
@@ -290,7 +290,7 @@ impl Job for Run<'_> {
             // The memory engine keeps nothing between rounds.
             Load { args, peer }.run(engine)?;
         }
-        let config = args.config(engine.name(), settings_json(engine.settings()));
+        let config = args.config(peer.name(), settings_json(engine.settings()));
         let conditions = Conditions::now("firn-tpcc/1", source_commit(), config, args.common.seed);
         let mut driver = DriverOptions::new(args.clients(), args.common.time());
         driver.report_every = LOOK;
@@ -301,7 +301,7 @@ impl Job for Run<'_> {
         };
         let mut before = ProcessIo::now();
         let report = {
-            let mut progress = show_progress(engine.name(), &mut before);
+            let mut progress = show_progress(peer.name(), &mut before);
             tpcc::run(engine, &driver, &clients, stop, &mut progress)?
         };
         let io = json_for_each(before, ProcessIo::now(), report.commits());

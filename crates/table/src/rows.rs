@@ -73,7 +73,7 @@ impl Rows {
         keys * (firndb_txn::max_row_len(page_size) + size_of::<Option<Found>>())
     }
 
-    /// Makes space for so many more bytes of rows.
+    /// Makes space for `more` bytes of rows beside those that are there.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.bytes.reserve_exact(more);
     }

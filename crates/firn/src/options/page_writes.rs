@@ -29,6 +29,8 @@ struct Costs {
     threaded_us: f64,
     /// In whole segments, with what the cleaner copies.
     segments_us: f64,
+    /// A cache of the device's makes writes cost less than the profile's durable ones.
+    has_write_cache: bool,
 }
 
 impl Costs {
@@ -45,6 +47,7 @@ impl Costs {
             read_us,
             threaded_us: run_us / RUN_PAGES as f64,
             segments_us: (1.0 + COPIES) * segment_us / SEGMENT_PAGES as f64 + COPIES * read_us,
+            has_write_cache: model.write_cache.is_some(),
         }
     }
 
@@ -59,6 +62,25 @@ impl Costs {
     /// The read over the write.
     fn percent(&self, placement: store::Placement) -> u16 {
         (100.0 * self.read_us / self.write_us(placement)).clamp(1.0, 1000.0) as u16
+    }
+
+    fn favour_segments(&self) -> bool {
+        !self.has_write_cache && 100.0 * self.segments_us <= SEGMENTS_PERCENT_MAX * self.threaded_us
+    }
+
+    fn favour_deltas(&self, placement: store::Placement) -> bool {
+        !self.has_write_cache && self.percent(placement) <= DELTAS_PERCENT_MAX
+    }
+}
+
+/// Why a setting was chosen by what a device costs, of which `show` tells.
+fn reason(costs: Option<&Costs>, show: impl Fn(&Costs) -> String) -> String {
+    match costs {
+        Some(costs) if costs.has_write_cache => {
+            "the device's write cache hides what writing a page costs".to_owned()
+        }
+        Some(costs) => show(costs),
+        None => "no profile of the store's device".to_owned(),
     }
 }
 
@@ -79,11 +101,6 @@ impl Options {
         PageWrites { placement, deltas, settings: [shown, shown_deltas] }
     }
 
-    /// Whether a cache of the device's makes writes cost less than the profile's durable ones.
-    fn store_caches_writes(&self) -> bool {
-        self.store_profile().is_some_and(|(profile, _)| profile.model.write_cache.is_some())
-    }
-
     /// The origin of a setting that is `Auto` or the default.
     fn origin_of(&self, is_auto: bool, is_default: bool) -> SettingOrigin {
         match self.store_profile() {
@@ -95,24 +112,17 @@ impl Options {
 
     fn placement_choice(&self, costs: Option<&Costs>) -> (store::Placement, Setting) {
         let chosen = self.tuning.placement;
-        let pays =
-            costs.is_some_and(|costs| 100.0 * costs.segments_us <= SEGMENTS_PERCENT_MAX * costs.threaded_us);
         let placement = match chosen {
-            Placement::Threaded => store::Placement::Threaded,
             Placement::Segments => store::Placement::Segments,
-            Placement::Auto if pays && !self.store_caches_writes() => store::Placement::Segments,
-            Placement::Auto => store::Placement::Threaded,
+            Placement::Auto if costs.is_some_and(Costs::favour_segments) => store::Placement::Segments,
+            Placement::Threaded | Placement::Auto => store::Placement::Threaded,
         };
-        let reason = match costs {
-            Some(_) if self.store_caches_writes() => {
-                "the device's write cache hides what writing a page costs".to_owned()
-            }
-            Some(Costs { threaded_us, segments_us, .. }) => format!(
+        let reason = reason(costs, |Costs { threaded_us, segments_us, .. }| {
+            format!(
                 "a page is written in {threaded_us:.0} us in a run, and in {segments_us:.0} us in a whole segment, \
                  copies included"
-            ),
-            None => "no profile of the store's device".to_owned(),
-        };
+            )
+        });
         let value = match placement {
             store::Placement::Segments => "segments",
             _ => "threaded",
@@ -123,23 +133,19 @@ impl Options {
 
     fn delta_choice(&self, costs: Option<&Costs>, placement: store::Placement) -> (DeltaPolicy, Setting) {
         let percent = costs.map_or(DeltaPolicy::OFF.read_cost_percent, |costs| costs.percent(placement));
-        let caches = self.store_caches_writes();
-        let is_cheap = costs.is_some() && percent <= DELTAS_PERCENT_MAX && !caches;
         let chosen = self.tuning.deltas;
         let on = match chosen {
             Deltas::Off => false,
             Deltas::On => true,
-            Deltas::Auto => is_cheap,
+            Deltas::Auto => costs.is_some_and(|costs| costs.favour_deltas(placement)),
         };
-        let reason = match costs {
-            Some(_) if caches => "the device's write cache hides what writing a page costs".to_owned(),
-            Some(costs) => format!(
+        let reason = reason(costs, |costs| {
+            format!(
                 "a page is read in {:.0} us, and written in {:.0} us as the store places it",
                 costs.read_us,
                 costs.write_us(placement)
-            ),
-            None => "no profile of the store's device".to_owned(),
-        };
+            )
+        });
         let value = match on {
             true => format!("on, a second read counts as {percent} % of a page written"),
             false => "off".to_owned(),

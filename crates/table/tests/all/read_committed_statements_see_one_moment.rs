@@ -265,6 +265,18 @@ fn a_commit_waits_for_what_statements_before_have_seen() {
     assert!(seen.lsn() >= written.lsn());
 }
 
+/// Adds `count` columns to the table of people, one at a time, and writes the row with each.
+fn add_columns(world: &World, people: &Table, count: i32) {
+    let typed = people.typed().expect("typed");
+    for number in 0..count {
+        let column = Column::new(format!("more{number}"), ColumnType::I32).with_default(0);
+        world.catalog.add_column(people, column).expect("added");
+        let mut row = person(1, "ann", Some("mail"), 30).to_vec();
+        row.extend((0..=number).map(ValueRef::I32));
+        change(world, |txn| typed.update(txn, &row));
+    }
+}
+
 /// A statement takes the table's state and then reads: a row that was written with a new column in
 /// between was once said to be damaged.
 #[test]
@@ -277,16 +289,7 @@ fn a_column_added_in_between_is_no_damage() {
             let typed = people.typed().expect("typed");
             change(&world, |txn| typed.insert(txn, &person(1, "ann", Some("mail"), 30)).map(|()| true));
             let (other, table) = (world.clone(), people.clone());
-            let writer = thread::spawn("writer", move || {
-                let typed = table.typed().expect("typed");
-                for number in 0..6i32 {
-                    let column = Column::new(format!("more{number}"), ColumnType::I32).with_default(0);
-                    other.catalog.add_column(&table, column).expect("added");
-                    let mut row = person(1, "ann", Some("mail"), 30).to_vec();
-                    row.extend((0..=number).map(ValueRef::I32));
-                    change(&other, |txn| typed.update(txn, &row));
-                }
-            });
+            let writer = thread::spawn("writer", move || add_columns(&other, &table, 6));
             let (by_name, by_mail) = (people.index("by_name"), people.index("by_mail"));
             let (by_name, by_mail) = (by_name.expect("there"), by_mail.expect("there"));
             let mut row = Vec::new();
@@ -322,13 +325,7 @@ fn a_column_added_while_a_table_is_analyzed_is_no_damage() {
                     assert_eq!(found.expect("no damage").rows, 1);
                 }
             });
-            for number in 0..2i32 {
-                let column = Column::new(format!("more{number}"), ColumnType::I32).with_default(0);
-                world.catalog.add_column(&people, column).expect("added");
-                let mut row = person(1, "ann", Some("mail"), 30).to_vec();
-                row.extend((0..=number).map(ValueRef::I32));
-                change(&world, |txn| people.typed().expect("typed").update(txn, &row));
-            }
+            add_columns(&world, &people, 2);
             analysis.expect("a thread").join().expect("no panic");
         });
         outcome.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));

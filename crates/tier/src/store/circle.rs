@@ -3,13 +3,13 @@
 use super::segments::{Candidate, SegmentAt};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of a segment's places, so many quarters at most are copied.
+/// Of a segment's places, at most this number of quarters is copied.
 const COPIED_QUARTERS_MAX: u64 = 3;
 /// The cleaner, between two steps.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
     pub circle: Option<Circle>,
-    /// No circle begins before so many places were taken: the last one gained nothing.
+    /// No circle begins before this number of places was taken: the last one gained nothing.
     pub rests_until: u64,
     /// Segments that a circle could not empty, and the clock when it began: until they were whole
     /// since, they are chosen again only when nothing else is left.

@@ -40,7 +40,7 @@ impl Store {
     /// For a write whose map page could not be read: whether it may go on, with its page's bitmap
     /// page pinned.
     pub(crate) fn lost_sight(&self, write: &PageWrite<'_>, error: &TierError) -> Option<(Lost, Pins<'_>)> {
-        // The tiers below the buffer give no recovery LSN.
+        // Firn's flash cache gives no recovery LSN.
         if !write.dirty || write.recovery_lsn == Lsn::MAX || !error.concerns_the_page() {
             return None;
         }
