@@ -101,7 +101,7 @@ pub struct BenchCache {
     /// as the paper's
     #[arg(long)]
     pub runs: bool,
-    /// Virtual seconds of each run [20, or 5 with --quick]
+    /// Virtual seconds of each run [10, or 5 with --quick]
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
     #[command(flatten)]
@@ -145,7 +145,7 @@ fn size(args: &BenchCache) -> Size {
 
 /// Virtual time of a run.
 fn time(args: &BenchCache) -> Duration {
-    Duration::from_secs_f64(args.seconds.unwrap_or(if args.quick { 5.0 } else { 20.0 }))
+    Duration::from_secs_f64(args.seconds.unwrap_or(if args.quick { 5.0 } else { 10.0 }))
 }
 
 fn check(args: &BenchCache) -> Result<(), Failure> {

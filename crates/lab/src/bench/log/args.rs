@@ -21,7 +21,8 @@ pub struct BenchLog {
     /// Fewer points and shorter runs
     #[arg(long)]
     pub quick: bool,
-    /// Virtual seconds of each run [10, or 1 with --quick]
+    /// Virtual seconds of each run that a target judges, four times those of others [10, or 1 with
+    /// --quick]
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
     /// In real time: the figure `modern` through emulated volumes, 16 and 17 on the device under
