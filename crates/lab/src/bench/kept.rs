@@ -162,7 +162,9 @@ impl Kept {
 
     /// Adds figures, in place of those of the same names, and writes the file.
     pub fn add_figures(&mut self, figures: &[Figure]) -> Result<(), Failure> {
-        for figure in figures {
+        for (at, figure) in figures.iter().enumerate() {
+            let is_new = figures[..at].iter().all(|other| other.name() != figure.name());
+            assert!(is_new, "two figures are named {}: one would replace the other", figure.name());
             self.others.extend(figure.rows.iter().cloned());
             match self.figures.iter_mut().find(|known| known.name() == figure.name()) {
                 Some(known) => *known = figure.clone(),

@@ -72,7 +72,8 @@ pub fn loads(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     }
     let (mut figures, mut contests) = (Vec::new(), Vec::new());
     for load in LOADS {
-        let mut figure = Figure::new("policy", &format!("Firn's policies: {}", load.title));
+        let number = format!("policy, {}", load.key);
+        let mut figure = Figure::new(&number, &format!("Firn's policies: {}", load.title));
         for drive in &drives {
             let here = contests_of(bench, &policies, load, drive)?;
             figure.panels.extend(panels(load, drive, &policies, &here));
