@@ -105,15 +105,35 @@ impl Changes {
 
     /// The granules named, as runs of adjacent ones, ascending.
     pub fn runs(self) -> impl Iterator<Item = Range<usize>> {
-        let mut left = u128::from(self.0[1]) << 64 | u128::from(self.0[0]);
+        let [low, high] = self.0;
+        let lasts = Changes([low & !(low >> 1 | high << 63), high & !(high >> 1)]);
+        self.starts().ascending().zip(lasts.ascending()).map(|(first, last)| first..last + 1)
+    }
+    /// How many runs these are.
+    #[inline]
+    #[must_use]
+    pub const fn run_count(self) -> usize {
+        self.starts().count() as usize
+    }
+    /// The granules that runs begin with.
+    #[inline]
+    const fn starts(self) -> Changes {
+        let [low, high] = self.0;
+        Changes([low & !(low << 1), high & !(high << 1 | low >> 63)])
+    }
+    /// The granules named, by number.
+    #[inline]
+    fn ascending(self) -> impl Iterator<Item = usize> {
+        let [mut low, mut high] = self.0;
         std::iter::from_fn(move || {
-            if left == 0 {
-                return None;
+            if low != 0 {
+                let granule = low.trailing_zeros() as usize;
+                low &= low - 1;
+                return Some(granule);
             }
-            let start = left.trailing_zeros() as usize;
-            let end = start + (left >> start).trailing_ones() as usize;
-            left = left.checked_shr(end as u32).map_or(0, |rest| rest << end);
-            Some(start..end)
+            let granule = (high != 0).then(|| 64 + high.trailing_zeros() as usize)?;
+            high &= high - 1;
+            Some(granule)
         })
     }
     /// The same runs as bytes of a page of `page_size` bytes.

@@ -13,8 +13,8 @@ use super::super::state::{SLACK_BATCHES_NORMAL, State, Store, count};
 use super::Flushing;
 use super::page::Packed;
 use super::policy;
-use super::slot::Delta;
 use crate::error::TierError;
+use crate::granules::Base;
 use firndb_base::codec::Malformed;
 use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};
@@ -37,7 +37,9 @@ const FREED_A_RECORD: usize = 256;
 /// A slot under way.
 struct Sent {
     page: PageId,
-    delta: Delta,
+    version: Lsn,
+    /// What it counts from.
+    base: Base,
     /// What is spent on the page's slots with this one.
     rent: u8,
     /// Its delta page, by index, and its number there.
@@ -137,10 +139,20 @@ impl Store {
             };
             let Some(held) = state.deltas.buffer.get(*page) else { continue };
             let spent = entry.map_or(0, Entry::rent).saturating_add(held.reads);
-            let slot = held.delta.encode(*page);
-            let bytes = slot.len();
             let page_size = self.geometry.page_size;
-            let space = packed.iter().position(|packed| packed.has_space(bytes, page_size));
+            let space_for = |packed: &[Packed], bytes| {
+                packed.iter().position(|packed| packed.has_space(bytes, page_size))
+            };
+            // Not encoded in vain, once the batch is nearly full.
+            if packed.len() == self.policy.batch_pages
+                && space_for(&packed, held.delta.slot_bytes_min()).is_none()
+            {
+                over.push(*page);
+                continue;
+            }
+            let slot = held.delta.encode(*page);
+            let (bytes, base) = (slot.len(), held.delta.base);
+            let space = space_for(&packed, bytes);
             let index = match space {
                 Some(index) => index,
                 None if packed.len() < self.policy.batch_pages => {
@@ -154,8 +166,8 @@ impl Store {
             };
             let rent = policy::rent_after(page_size, spent, bytes, held.delta.version);
             let number = packed[index].add(slot);
-            let delta = state.deltas.buffer.begin_flush(*page).expect("just seen");
-            sent.push(Sent { page: *page, delta, rent, at: (index, number) });
+            let version = state.deltas.buffer.begin_flush(*page).expect("just seen");
+            sent.push(Sent { page: *page, version, base, rent, at: (index, number) });
         }
         drop(guard);
         drop(pins);
@@ -236,7 +248,7 @@ impl Store {
 
     fn end_flush(&self, sent: &[Sent], done: bool) {
         let mut state = self.state.lock();
-        sent.iter().for_each(|sent| state.deltas.buffer.end_flush(sent.page, sent.delta.version, done));
+        sent.iter().for_each(|sent| state.deltas.buffer.end_flush(sent.page, sent.version, done));
     }
 
     /// Appends one record for the slots that are still wanted and for delta pages that are empty,
@@ -318,15 +330,15 @@ impl Store {
         let mut changes: Vec<Change> = empty.into_iter().map(|place| Change::DeltaFreed { place }).collect();
         for of_page in sent.chunk_by(|one, next| one.at.0 == next.at.0) {
             let (place, first) = (places[of_page[0].at.0], changes.len());
-            for Sent { page, delta, rent, at } in of_page {
+            for sent @ Sent { page, version, base, rent, at } in of_page {
                 let is_out = left_out.iter().any(|(out, _)| out == page);
-                let image = if is_out { None } else { self.image_wanted(state, *page, delta) };
+                let image = if is_out { None } else { self.image_wanted(state, sent) };
                 let Some(image) = image else { continue };
                 changes.push(Change::Delta {
                     page: *page,
-                    version: delta.version,
+                    version: *version,
                     place: image,
-                    checksum: delta.base.checksum,
+                    checksum: base.checksum,
                     at: SlotAt { place, slot: at.1 },
                     rent: *rent,
                 });
@@ -338,14 +350,14 @@ impl Store {
         changes
     }
 
-    /// The place of the image that a slot of `delta` counts from, if the slot is newer than what
-    /// the map has. The page's entry is known.
-    fn image_wanted(&self, state: &mut State, page: PageId, delta: &Delta) -> Option<Place> {
-        let waits = state.deltas.buffer.get(page).is_some_and(|held| held.delta.base == delta.base);
-        let entry = state.entry_in_memory(self, page)?.ok()?;
+    /// The place of the image that a slot counts from, if the slot is newer than what the map has.
+    /// The page's entry is known.
+    fn image_wanted(&self, state: &mut State, sent: &Sent) -> Option<Place> {
+        let waits = state.deltas.buffer.get(sent.page).is_some_and(|held| held.delta.base == sent.base);
+        let entry = state.entry_in_memory(self, sent.page)?.ok()?;
         let is_wanted = waits
-            && entry.has_base(delta.base)
-            && entry.version().is_some_and(|version| version <= delta.version);
+            && entry.has_base(sent.base)
+            && entry.version().is_some_and(|version| version <= sent.version);
         entry.place().filter(|_| is_wanted)
     }
 
@@ -412,7 +424,7 @@ impl Store {
             |change: &Change| if let Change::Delta { page, .. } = change { Some(*page) } else { None };
         let named: BTreeSet<PageId> = changes.iter().filter_map(named).collect();
         for sent in sent {
-            state.deltas.buffer.end_flush(sent.page, sent.delta.version, named.contains(&sent.page));
+            state.deltas.buffer.end_flush(sent.page, sent.version, named.contains(&sent.page));
         }
         self.progress.notify_all();
         Ok(None)

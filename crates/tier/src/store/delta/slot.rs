@@ -35,7 +35,7 @@ pub(crate) struct Delta {
 /// beside them and the runs. (Exactly: [`Delta::encode`].)
 pub(crate) fn slot_bytes(changes: Changes, page_size: usize) -> usize {
     const HEAD_BYTES: usize = 24;
-    HEAD_BYTES + 2 * changes.runs().count() + changes.bytes(page_size)
+    HEAD_BYTES + 2 * changes.run_count() + changes.bytes(page_size)
 }
 
 impl Delta {
@@ -58,6 +58,12 @@ impl Delta {
         }
     }
 
+    /// Bytes that the slot has at least.
+    pub(crate) fn slot_bytes_min(&self) -> usize {
+        const HEAD_BYTES: usize = CHECKSUM_BYTES + 3 + 4 + 1;
+        HEAD_BYTES + 2 * self.changes.run_count() + self.bytes.len()
+    }
+
     /// The slot, whose checksum [`seal`] sets.
     pub(crate) fn encode(&self, page: PageId) -> Vec<u8> {
         assert!(self.base.version <= self.version, "{page:?}: a delta is not older than its base");
@@ -67,7 +73,7 @@ impl Delta {
         out.put_varint(self.version.0);
         out.put_varint(self.version.0 - self.base.version.0);
         out.put_u32(self.base.checksum);
-        out.put_varint(self.changes.runs().count() as u64);
+        out.put_varint(self.changes.run_count() as u64);
         let mut end = 0;
         for run in self.changes.runs() {
             out.put_varint((run.start - end) as u64);
@@ -169,6 +175,7 @@ pub(super) mod tests {
             let delta = Delta::of(version, since, changes, &image);
             let (page, place) = (PageId(rng.below(1 << 30)), Place(rng.below(1 << 40)));
             let mut slot = delta.encode(page);
+            assert!(delta.slot_bytes_min() <= slot.len());
             seal(&mut slot, place);
             assert_eq!(Delta::decode(&slot, place, page_size), Ok((page, delta.clone())));
             let mut merged = base;

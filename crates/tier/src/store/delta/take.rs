@@ -124,22 +124,23 @@ impl Store {
         let Some(base) = write.base else { return false };
         // (None: it was settled into its map page since it was looked for.)
         let Some(Ok(entry)) = state.entry_in_memory(self, write.page) else { return false };
-        let newest = state.newest_version(write.page, entry);
+        let held = state.deltas.buffer.get(write.page);
+        let newest = entry.version().max(held.map(|held| held.delta.version));
         if !entry.has_base(base) || newest.is_none_or(|newest| newest > write.version) {
             return false;
         }
         // What waits counts from the same image, but for a version of the base that only it knows.
-        if state.deltas.buffer.get(write.page).is_some_and(|held| held.delta.base != base) {
+        if held.is_some_and(|held| held.delta.base != base) {
             return false;
         }
-        let changes = state.deltas.buffer.changes_with(write.page, write.changes);
+        let changes = held.map_or(write.changes, |held| held.delta.changes.union(write.changes));
+        let mut reads = held.map_or(0, |held| held.reads);
         let bytes = slot_bytes(changes, self.geometry.page_size);
         let limit = self.policy.deltas.buffer_bytes;
         if limit > 0 && state.deltas.buffer.bytes() + bytes > limit {
             return false;
         }
         let (page, version, recovery) = (write.page, write.version, write.recovery_lsn);
-        let mut reads = state.deltas.buffer.get(page).map_or(0, |held| held.reads);
         if write.delta_read != DeltaRead::No {
             reads = policy::rent_after_read(reads, self.policy.deltas.read_cost_percent, version);
         }

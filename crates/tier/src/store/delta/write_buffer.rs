@@ -13,11 +13,13 @@
 
 use super::slot::Delta;
 use crate::granules::{Base, Changes};
+use firndb_base::hash::FixedMap;
 use firndb_base::{Lsn, PageId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-/// Bytes of memory that an entry counts for beside those of its granules.
-const ENTRY_BYTES: usize = 160;
+/// Bytes of memory that an entry counts for beside those of its granules: its share of a hash table
+/// that is two thirds full, and of the set by age.
+const ENTRY_BYTES: usize = 180;
 
 /// A page's newest version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +49,7 @@ pub(crate) struct Offer<'a> {
 
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
-    entries: BTreeMap<PageId, Buffered>,
+    entries: FixedMap<PageId, Buffered>,
     /// Pages by recovery LSN: those that hold the log longest come first.
     by_age: BTreeSet<(Lsn, PageId)>,
     bytes: usize,
@@ -70,10 +72,6 @@ impl WriteBuffer {
     /// The LSN from which the log is needed for what is here only.
     pub(crate) fn needed_from(&self) -> Option<Lsn> {
         self.by_age.first().map(|(recovery, _)| *recovery).filter(|recovery| *recovery < Lsn::MAX)
-    }
-    /// The changes that a version would have, with those that are known here.
-    pub(crate) fn changes_with(&self, page: PageId, changes: Changes) -> Changes {
-        self.entries.get(&page).map_or(changes, |held| held.delta.changes.union(changes))
     }
 
     /// Takes a version, no older than the one held; returns its changes. `offer.image` is the whole
@@ -129,12 +127,12 @@ impl WriteBuffer {
         self.by_age.iter().take_while(wanted).take(pages_max).map(|(_, page)| *page).collect()
     }
 
-    /// Begins the flush of a page's entry; returns its delta. The slot's record gets the rent of
+    /// Begins the flush of a page's entry; returns its version. The slot's record gets the rent of
     /// the reads.
-    pub(crate) fn begin_flush(&mut self, page: PageId) -> Option<Delta> {
+    pub(crate) fn begin_flush(&mut self, page: PageId) -> Option<Lsn> {
         let entry = self.entries.get_mut(&page)?;
         (entry.later, entry.reads) = (Some(Lsn::MAX), 0);
-        Some(entry.delta.clone())
+        Some(entry.delta.version)
     }
 
     /// Ends the flush of a page's entry in `version`: with `done` the map has it, else nothing has
@@ -158,6 +156,7 @@ mod tests {
     use super::*;
     use crate::store::delta::slot::tests::some_changes;
     use firndb_base::rng::Rng;
+    use std::collections::BTreeMap;
 
     const BASE: Base = Base { version: Lsn(5), checksum: 77 };
     const PAGE_BYTES: usize = 512;
@@ -185,7 +184,7 @@ mod tests {
         let image = [1; PAGE_BYTES];
         let mut buffer = WriteBuffer::default();
         buffer.take(&offer(1, 20, 10, Changes::NONE, &image));
-        assert_eq!(buffer.begin_flush(PageId(1)).map(|delta| delta.version), Some(Lsn(20)));
+        assert_eq!(buffer.begin_flush(PageId(1)), Some(Lsn(20)));
         buffer.take(&offer(1, 40, 30, Changes::NONE, &image));
         assert_eq!(buffer.needed_from(), Some(Lsn(10)), "the flush may still fail");
         buffer.end_flush(PageId(1), Lsn(20), true);
@@ -240,7 +239,7 @@ mod tests {
                         flushing.take_if(|(flushed, _)| *flushed == page);
                     }
                     7 if flushing.is_none() => {
-                        flushing = buffer.begin_flush(PageId(page)).map(|delta| (page, delta.version.0));
+                        flushing = buffer.begin_flush(PageId(page)).map(|version| (page, version.0));
                     }
                     8 => {
                         let Some((page, version)) = flushing.take() else { continue };
