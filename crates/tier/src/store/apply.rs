@@ -158,7 +158,7 @@ pub(crate) fn redo(
 /// Checks that what is present allows `changes`, so that a record of these can be applied and
 /// redone. It does not if damage has made entries, bitmaps and totals contradict each other.
 /// `concerned`'s pages are in `cache`, but for bitmap pages that cannot be read, and the entries of
-/// pages that move or become free are known.
+/// pages that move or become free are known, but for a move with `Old::Unknown`.
 ///
 /// Errors: the index of a change that does not fit, and what of it.
 pub(crate) fn check(

@@ -96,8 +96,10 @@ impl Store {
         loop {
             let mut state = self.state.lock();
             let unknown = self.unknown(&state, live.iter().map(|i| writes[*i].page));
-            if unknown.is_empty() {
-                live.retain(|i| self.still_wanted(&mut state, &mut writes[*i], None).is_some());
+            // Whether it is still lost is decided under the same hold of `state` as what follows:
+            // another thread may have read the map page since, and evicted it again.
+            if unknown.is_empty() || lost.is_some_and(|lost: Lost| lost.is_lost(&self.geometry, &state)) {
+                live.retain(|i| self.still_wanted(&mut state, &mut writes[*i], lost).is_some());
                 break;
             }
             drop(state);
@@ -105,12 +107,8 @@ impl Store {
                 Ok(pin) => pins.push(pin),
                 Err(error) if live.len() == 1 => match self.lost_sight(&writes[live[0]], &error) {
                     Some((found, pin)) => {
-                        (lost, live) = (Some(found), vec![live[0]]);
+                        lost = Some(found);
                         pins.push(pin);
-                        if self.still_wanted(&mut self.state.lock(), &mut writes[live[0]], lost).is_none() {
-                            return;
-                        }
-                        break;
                     }
                     None => return fail(writes, &live, &error),
                 },
