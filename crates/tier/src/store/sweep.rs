@@ -166,7 +166,7 @@ impl Store {
             let limit = ROUND_PAGES.min(names_max).min(state.cache.budget_pages() / 2);
             state.next_round(self, limit)
         };
-        let (mut pins, mut ids) = self.pin_for_round(&round.ids)?;
+        let (mut pins, mut ids) = self.pin_readable(&round.ids)?;
         let damaged: Vec<MetaId> = round.ids.iter().copied().filter(|id| !ids.contains(id)).collect();
         let (read_since, are_carried) = self.carry_on(rounds, &damaged, round.to)?;
         ids.extend(read_since.ids());
@@ -225,8 +225,8 @@ impl Store {
         Ok((read_since, are_carried))
     }
 
-    /// Pins the pages of a round; those that cannot be read are left out.
-    fn pin_for_round(&self, ids: &[MetaId]) -> Result<(Vec<Pins<'_>>, Vec<MetaId>), TierError> {
+    /// Pins metadata pages and returns which; those that cannot be read are left out.
+    pub(crate) fn pin_readable(&self, ids: &[MetaId]) -> Result<(Vec<Pins<'_>>, Vec<MetaId>), TierError> {
         match self.pin(ids) {
             Ok(pins) => return Ok((vec![pins], ids.to_vec())),
             Err(error) if error.concerns_the_page() => {}
@@ -309,7 +309,7 @@ impl Store {
                 _ => {}
             }
         }
-        let (pins, whole) = self.pin_for_round(&torn)?;
+        let (pins, whole) = self.pin_readable(&torn)?;
         if !whole.is_empty() {
             self.write_pages(rounds, &whole)?;
         }

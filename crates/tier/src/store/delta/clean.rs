@@ -1,7 +1,6 @@
 //! Delta pages that become free: counting what lives, gathering slots, writing pages whole.
 
 use super::super::geometry::Place;
-use super::super::meta_page::MetaId;
 use super::super::segments::Stream;
 use super::super::state::{State, Store, count};
 use super::page::{self, Packed};
@@ -9,6 +8,7 @@ use super::slot::Delta;
 use crate::error::TierError;
 use firndb_base::{PageId, Progress};
 use firndb_device::AlignedBuf;
+use std::collections::BTreeSet;
 
 /// Delta pages among which a step chooses.
 const LOOKED_AT: usize = 4096;
@@ -67,20 +67,33 @@ impl Store {
         (decoded, all)
     }
 
-    /// Of the slots of the delta page at `place`, those that entries name. Their number is noted if
-    /// all could be read, and are what the map says: of a damaged page, entries may name what
-    /// cannot be read, so it is doubtful.
+    /// Of the slots of the delta page at `place`, those that entries name, as far as the entries
+    /// can be read. Their number is noted if all could be read, and are what the map says:
+    /// of a damaged page, entries may name what cannot be read, so it is doubtful.
     fn count_live(&self, place: Place) -> Result<Vec<(PageId, Delta)>, TierError> {
         let (slots, mut all) = self.slots_at(place);
         let groups = self.state.lock().space.groups();
         let exists = |page: PageId| page.0 != 0 && self.geometry.group_of_page(page) < groups;
         let slots: Vec<_> = slots.into_iter().filter(|(_, page, _)| exists(*page)).collect();
-        let maps: Vec<MetaId> = slots.iter().map(|(_, page, _)| self.geometry.map_of_page(*page)).collect();
-        let _pins = self.pin(&maps)?;
-        let mut state = self.state.lock();
+        let (mut pins, mut unreadable) = (Vec::new(), BTreeSet::new());
+        let mut state = loop {
+            let state = self.state.lock();
+            let mut unknown = self.unknown(&state, slots.iter().map(|(_, page, _)| *page));
+            unknown.retain(|id| !unreadable.contains(id));
+            if unknown.is_empty() {
+                break state;
+            }
+            drop(state);
+            let (pinned, readable) = self.pin_readable(&unknown)?;
+            pins.extend(pinned);
+            unreadable.extend(unknown.into_iter().filter(|id| !readable.contains(id)));
+        };
         let mut live = Vec::new();
         for (number, page, delta) in slots {
-            let entry = state.entry(self, page)?;
+            let Some(Ok(entry)) = state.entry_in_memory(self, page) else {
+                all = false;
+                continue;
+            };
             if entry.slot().is_none_or(|at| at.place != place || at.slot != number) {
                 continue;
             }
@@ -110,6 +123,7 @@ impl Store {
         stream: Stream,
     ) -> Result<Progress, TierError> {
         let mut live: Vec<(PageId, Delta)> = Vec::new();
+        let doubts = self.state.lock().deltas.live.doubts();
         for place in victims {
             match self.count_live(*place) {
                 // Damage costs what it concerns.
@@ -132,7 +146,9 @@ impl Store {
         }
         let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
         if pages.is_empty() {
-            return Ok(Progress::Idle);
+            // Victims that became doubtful come last from now on, and the next step meets others.
+            let put_behind = self.state.lock().deltas.live.doubts() > doubts;
+            return Ok(if put_behind { Progress::Worked } else { Progress::Idle });
         }
         if self.policy.deltas.enabled && packed.len() <= most {
             {

@@ -6,8 +6,9 @@
 //! none of whose slots lives is *empty*: no entry will name it again, so the next record may free
 //! it.
 //!
-//! A page that cannot be read, or seems to have been empty already, is *doubtful*: what was read
-//! may be what lay there before, its own write lost. Only a walk of the whole map tells how many
+//! A page that cannot be read, or of which fewer slots are named than were counted, is *doubtful*:
+//! what was read may be what lay there before, its own write lost; or the map page of a slot cannot
+//! be read, or could not when the slot died. Only a walk of the whole map tells how many
 //! entries name it (`walk.rs`).
 
 use super::super::geometry::{Geometry, Place};
@@ -33,6 +34,8 @@ pub(crate) struct Live {
     unknown: u64,
     /// Those that are doubtful and wait for a walk.
     doubtful: BTreeSet<Place>,
+    /// How often a page became doubtful.
+    doubts: u64,
     /// Those that a walk counts: entries of the map pages before `walked_to` that name them.
     walking: BTreeMap<Place, u8>,
     walked_to: u64,
@@ -51,6 +54,7 @@ impl Default for Live {
             pages: 0,
             unknown: 0,
             doubtful: BTreeSet::new(),
+            doubts: 0,
             walking: BTreeMap::new(),
             walked_to: 0,
             walk_rests: 0,
@@ -91,17 +95,28 @@ impl Live {
             self.unknown += 1;
         }
     }
-    /// Notes how many slots of an unknown page entries name; none if that cannot be told.
+    /// Notes how many slots of a page entries name; none if that cannot be told. A page with
+    /// another count becomes doubtful, and comes last among those to be gathered until a walk has
+    /// counted it.
     pub(crate) fn counted(&mut self, geometry: &Geometry, place: Place, slots: usize) {
         let count = self.count(geometry, place);
-        if *count != UNKNOWN {
-            return;
+        let before = *count;
+        match before {
+            NOT_A_DELTA_PAGE | DOUBTFUL => return,
+            UNKNOWN if slots > 0 => *count = slots as u8,
+            known if usize::from(known) == slots => return,
+            _ => *count = DOUBTFUL,
         }
-        *count = if slots == 0 { DOUBTFUL } else { slots as u8 };
-        self.unknown -= 1;
-        if slots == 0 {
+        let is_doubtful = *count == DOUBTFUL;
+        self.unknown -= u64::from(before == UNKNOWN);
+        if is_doubtful {
             self.doubtful.insert(place);
+            self.doubts += 1;
         }
+    }
+    /// How often a page became doubtful since the store was opened.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubts
     }
     /// Doubtful pages.
     pub(crate) fn doubtful(&self) -> usize {

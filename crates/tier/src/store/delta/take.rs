@@ -45,8 +45,8 @@ impl Store {
             (0..writes.len()).filter(|i| is_candidate(&writes[*i]) && exists(writes[*i].page)).collect();
         for chunk in chosen.chunks(self.policy.batch_pages) {
             let unknown = self.unknown(&self.state.lock(), chunk.iter().map(|i| writes[*i].page));
-            // A page whose map page cannot be read fails where it is written whole.
-            let Ok(_pins) = self.pin(&unknown) else { continue };
+            // A page whose map page cannot be read is written whole (`lost_sight.rs`).
+            let Ok(_pins) = self.pin_readable(&unknown) else { continue };
             // A failure does not concern these pages: they are written whole, or wait for the next.
             let _ = self.flush_if_crowded();
             let mut at_once = Vec::new();
