@@ -89,7 +89,8 @@ impl Store {
         // try it again and again would have no end.
         let Some(circle) = cleaning.circle.take() else { return Ok(()) };
         let (stuck, gained) = {
-            let segments = &self.state.lock().space.segments;
+            let segments = &mut self.state.lock().space.segments;
+            segments.avoid(BTreeSet::new());
             let is_stuck = |at: &SegmentAt| !segments.was_whole(*at, circle.clock);
             let stuck: Vec<SegmentAt> = circle.chosen.iter().copied().filter(is_stuck).collect();
             (stuck, segments.made(&self.geometry) > circle.made)
@@ -156,7 +157,8 @@ impl Store {
             return Ok(Begun::Nothing);
         }
         let (clock, made) = {
-            let segments = &self.state.lock().space.segments;
+            let segments = &mut self.state.lock().space.segments;
+            segments.avoid(chosen.clone());
             (segments.clock(), segments.made(&self.geometry))
         };
         Ok(Begun::Circle(Circle {
@@ -206,10 +208,11 @@ impl Store {
     /// Goes on through the map until about a batch of pages was moved.
     fn walk(&self, circle: &mut Circle) -> Result<(), TierError> {
         let (mut pages, mut deltas) = (Vec::new(), BTreeSet::new());
-        let end = circle.maps.min(circle.next + MAPS_A_STEP);
-        while circle.next < end && pages.len() + deltas.len() < self.policy.batch_pages {
-            self.look_for(&circle.chosen, circle.next, (&mut pages, &mut deltas))?;
-            circle.next += 1;
+        let mut next = circle.next;
+        let end = circle.maps.min(next + MAPS_A_STEP);
+        while next < end && pages.len() + deltas.len() < self.policy.batch_pages {
+            self.look_for(&circle.chosen, next, (&mut pages, &mut deltas))?;
+            next += 1;
         }
         let before = self.written();
         let moved = self.rewrite(&pages, Stream::Moved);
@@ -230,6 +233,8 @@ impl Store {
                 outcome => outcome?,
             }
         }
+        // Not before: a step that failed for another reason is repeated.
+        circle.next = next;
         Ok(())
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct Segments {
     /// Groups with available places in segments that are not whole, and how many.
     loose: BTreeMap<u64, u32>,
     open: [Option<Open>; STREAMS],
+    /// Those that the cleaner is emptying.
+    avoided: BTreeSet<SegmentAt>,
     /// Segments opened since the store was opened; places of those not opened by the cleaner.
     clock: u32,
     by_others: u64,
@@ -114,9 +116,27 @@ impl Segments {
         }
     }
 
-    /// The first group with an available place in a segment that is not whole.
-    pub(crate) fn loose_group(&self) -> Option<u64> {
-        self.loose.first_key_value().map(|(group, _)| *group)
+    /// The first group with an available place in a segment that is neither whole nor avoided, or
+    /// else, with `false`, the first with one in an avoided segment.
+    pub(crate) fn loose_group(&self) -> Option<(u64, bool)> {
+        let is_other = |(group, loose): (&u64, &u32)| {
+            let avoided = self.avoided.range((*group, 0)..=(*group, usize::MAX));
+            let avoided = avoided.filter(|at| !self.whole.contains(at));
+            let of_group = self.groups.get(*group as usize);
+            let available = avoided.filter_map(|at| of_group?.get(at.1)).map(|it| u32::from(it.available));
+            (*loose > available.sum()).then_some((*group, true))
+        };
+        let any = || self.loose.first_key_value().map(|(group, _)| (*group, false));
+        self.loose.iter().find_map(is_other).or_else(any)
+    }
+
+    /// From now on scattered writes leave these segments alone as long as others have places: the
+    /// cleaner is emptying them.
+    pub(crate) fn avoid(&mut self, segments: BTreeSet<SegmentAt>) {
+        self.avoided = segments;
+    }
+    pub(crate) fn is_avoided(&self, at: SegmentAt) -> bool {
+        self.avoided.contains(&at)
     }
 
     /// Whether a stream goes on in the segment.

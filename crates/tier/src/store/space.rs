@@ -68,9 +68,16 @@ pub(crate) struct Space {
 pub(crate) enum Order {
     /// Where most is free, which makes the longest runs: the emptiest segments.
     EmptiestFirst(Stream),
-    /// The fullest segments: those that the cleaner empties come late, and whole ones last, which
-    /// it needs.
+    /// The fullest segments of the first group that has some: those that the cleaner is emptying
+    /// only if no other group has any, and whole ones last, which it needs.
     FullestFirst,
+}
+
+/// Segments of which `FullestFirst` takes nothing, since others have places.
+#[derive(Clone, Copy)]
+struct Spared {
+    whole: bool,
+    avoided: bool,
 }
 
 impl Space {
@@ -260,7 +267,7 @@ impl Space {
     pub(crate) fn group_for_places(&self, order: Order) -> Option<u64> {
         let (best, Reverse(best_group)) = *self.by_places.last()?;
         let Order::EmptiestFirst(stream) = order else {
-            return self.segments.loose_group().or(Some(best_group));
+            return Some(self.segments.loose_group().map_or(best_group, |(group, _)| group));
         };
         match self.open[stream as usize] {
             // Staying in one group makes the runs of successive batches adjacent; but only while
@@ -293,12 +300,15 @@ impl Space {
             })
             .collect();
         // A damaged bitmap may have less than was counted: then the caller looks again.
-        let spares_whole = self.segments.loose_group().is_some();
+        let spared = match self.segments.loose_group() {
+            Some((_, has_others)) => Spared { whole: true, avoided: has_others },
+            None => Spared { whole: false, avoided: false },
+        };
         let mut left = count;
         while left > 0 {
             let segment = match order {
                 Order::EmptiestFirst(stream) => self.emptiest_segment(group, &free, stream as usize),
-                Order::FullestFirst => self.fullest_segment(geometry, group, &free, spares_whole),
+                Order::FullestFirst => self.fullest_segment(geometry, group, &free, spared),
             };
             let Some(segment) = segment else { break };
             if let Order::EmptiestFirst(stream) = order {
@@ -389,11 +399,13 @@ impl Space {
         geometry: &Geometry,
         group: u64,
         free: &[u64],
-        spares_whole: bool,
+        spared: Spared,
     ) -> Option<usize> {
         let is_whole = |segment: usize| free[segment] == geometry.segment_mask(segment);
+        let is_avoided = |segment: usize| self.segments.is_avoided((group, segment));
         (0..free.len())
-            .filter(|segment| free[*segment] != 0 && !(spares_whole && is_whole(*segment)))
+            .filter(|segment| free[*segment] != 0 && !(spared.whole && is_whole(*segment)))
+            .filter(|segment| !(spared.avoided && is_avoided(*segment)))
             .min_by_key(|segment| {
                 let is_open = self.segments.is_open((group, *segment));
                 (is_whole(*segment), is_open, free[*segment].count_ones())

@@ -16,6 +16,7 @@ mod delta_model;
 mod delta_reads;
 mod delta_threads;
 mod delta_walk;
+mod emptied_segments;
 mod full;
 mod give_back;
 pub(crate) mod harness;

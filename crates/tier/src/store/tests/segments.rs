@@ -16,11 +16,11 @@ use firndb_device::{
 use firndb_log::LogClass;
 use firndb_testkit::hooked::Trap;
 
-const SEGMENTS: Policy = Policy { placement: Placement::Segments, batch_pages: 16, ..POLICY };
+pub(super) const SEGMENTS: Policy = Policy { placement: Placement::Segments, batch_pages: 16, ..POLICY };
 /// Eight segments a group, and a map that fits into memory.
 const WIDE: Layout = Layout { meta_bytes: 4096, maps_per_group: 3 };
 
-fn wide(policy: Policy, device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
+pub(super) fn wide(policy: Policy, device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
     let options = crate::store::StoreOptions { page_size: PAGE_SIZE, map_budget_bytes: 1 << 20 };
     let store = Store::create_with(device, DATABASE, options, WIDE, policy).unwrap();
     store.attach_journal(log.clone());
@@ -42,7 +42,7 @@ fn churn(store: &Store, log: &TestLog, pages: &[PageId], batches: u64, seed: u64
 }
 
 /// Gives pages new versions, and writes them as one batch.
-fn write_alike(store: &Store, log: &TestLog, pages: &[PageId]) {
+pub(super) fn write_alike(store: &Store, log: &TestLog, pages: &[PageId]) {
     let versions: Vec<Lsn> = pages.iter().map(|_| log.tick()).collect();
     log.flush(log.end()).unwrap();
     for outcome in offer(store, pages, &versions, true) {
@@ -205,7 +205,7 @@ fn an_image_that_was_away_while_it_was_read_is_read_once_more() {
     assert_eq!(read(&store, pages[3]).unwrap_err().kind, TierErrorKind::Damaged);
 }
 
-fn reopened(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
+pub(super) fn reopened(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
     let options = crate::store::StoreOptions { page_size: PAGE_SIZE, map_budget_bytes: 1 << 20 };
     let store = Store::open_with(device, DATABASE, options, SEGMENTS).unwrap();
     store.expect_metadata(Lsn::ZERO).unwrap();

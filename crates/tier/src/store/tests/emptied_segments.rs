@@ -1,0 +1,127 @@
+//! The cleaner empties the segments that it chose: what it moves goes elsewhere, and what failed is
+//! tried again.
+
+use super::harness::*;
+use super::segments::{SEGMENTS, reopened, wide, write_alike};
+use crate::error::{TierError, TierErrorKind};
+use crate::page_tier::PageTier;
+use crate::store::geometry::SEGMENT_PLACES;
+use crate::store::{Journal, Placement, Policy, Store};
+use firndb_base::PageId;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use firndb_device::{Calls, Device, DeviceError, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
+use firndb_testkit::hooked::{Call, Hooked};
+use std::collections::BTreeMap;
+
+/// The segment where a page's image lies.
+fn segment_of(store: &Store, page: PageId) -> (u64, usize) {
+    let place = store.entry_of(page).unwrap().place().expect("it has an image");
+    let index = store.geometry.index_of_place(place);
+    (store.geometry.group_of_place(place), (index / SEGMENT_PLACES) as usize)
+}
+
+/// Ends the circle that begins with the next step, however fast others write.
+fn one_circle(store: &Store, mut failed: impl FnMut(TierError)) {
+    loop {
+        store.clean_space().map_or_else(&mut failed, drop);
+        match &mut store.cleaning.lock().circle {
+            Some(circle) => circle.others = 0,
+            None => return,
+        }
+    }
+}
+
+/// Cause: without a whole segment images went to the first group with a place, be it the one that
+/// the cleaner was emptying. Effect: it moved them within that segment, and gained nothing.
+#[test]
+fn nothing_is_moved_into_the_segment_that_is_being_emptied() {
+    let log = TestLog::new();
+    let device = Hooked::over(Arc::new(MemoryDevice::new("store")), {
+        let grown = AtomicU64::new(0);
+        // For the header and two groups.
+        move |call| match call {
+            Call::Grow if grown.fetch_add(1, Relaxed) > 1 => {
+                Err(DeviceError::new(DeviceErrorKind::NoSpace, "on purpose"))
+            }
+            _ => Ok(()),
+        }
+    });
+    let store = wide(Policy { placement: Placement::Threaded, ..SEGMENTS }, device.clone(), &log);
+    let mut pages = Vec::new();
+    while let Ok(page) = allocate(&store, &log, 1) {
+        pages.extend(page);
+    }
+    pages.chunks(16).for_each(|some| write_alike(&store, &log, some));
+    log.flush(log.end()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let store = reopened(device, &log);
+    let groups = store.state.lock().space.groups();
+    (0..groups).for_each(|group| store.learn(group).unwrap());
+    assert!(groups >= 2, "{groups} groups");
+    // Group 0 is filled, but for half of a segment; the others have some places everywhere.
+    for page in &pages {
+        if store.state.lock().space.segments.loose_group().is_none_or(|(group, _)| group > 0) {
+            break;
+        }
+        if segment_of(&store, *page).0 > 0 {
+            write_alike(&store, &log, &[*page]);
+        }
+        log.flush(log.end()).unwrap();
+    }
+    let mut left: BTreeMap<(u64, usize), Vec<PageId>> = BTreeMap::new();
+    pages.iter().for_each(|page| left.entry(segment_of(&store, *page)).or_default().push(*page));
+    let free: Vec<PageId> = left
+        .iter()
+        .flat_map(|(at, pages)| match at {
+            (0, 5) => &pages[32..],
+            (0, _) => &[],
+            _ => &pages[pages.len().min(44)..],
+        })
+        .copied()
+        .collect();
+    publish(&store, &log, &[], &free).unwrap();
+    log.flush(log.end()).unwrap();
+    assert_eq!(store.state.lock().space.segments.whole(), 0);
+    let before = store.statistics();
+    one_circle(&store, |error| panic!("{error}"));
+    let after = store.statistics();
+    assert_eq!(after.segments_emptied - before.segments_emptied, 1);
+    assert_eq!(after.images_moved - before.images_moved, 32);
+    assert!(store.state.lock().space.segments.was_whole((0, 5), u32::MAX));
+    pages.retain(|page| !free.contains(page));
+    compare(&store, &fold(&log.records(), log.end()));
+}
+
+/// Cause: a step that failed had moved on in the map. Effect: what it had found stayed, and its
+/// segments were not emptied by this circle.
+#[test]
+fn a_step_of_the_cleaner_that_failed_is_repeated() {
+    let emptied = |fails: bool| {
+        let (log, plan) = (TestLog::new(), FaultPlan::new(0));
+        let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(MemoryDevice::new("store")), &plan));
+        let store = wide(SEGMENTS, device, &log);
+        let pages: Vec<PageId> = (0..20).flat_map(|_| allocate(&store, &log, 50).unwrap()).collect();
+        pages.chunks(16).for_each(|some| write_alike(&store, &log, some));
+        (0..4).for_each(|round| {
+            pages.chunks(16).for_each(|some| write_alike(&store, &log, &some[..some.len().min(4 + round)]));
+        });
+        log.flush(log.end()).unwrap();
+        let groups = store.state.lock().space.groups();
+        (0..groups).for_each(|group| store.learn(group).unwrap());
+        if fails {
+            plan.fail_nth(0, Calls::Writes, DeviceErrorKind::NoSpace);
+        }
+        let mut errors = 0;
+        one_circle(&store, |error| {
+            assert_eq!(error.kind, TierErrorKind::Full);
+            errors += 1;
+        });
+        assert_eq!(errors, u64::from(fails));
+        compare(&store, &fold(&log.records(), log.end()));
+        store.statistics().segments_emptied
+    };
+    let without = emptied(false);
+    assert!(without > 0 && emptied(true) == without, "{without} segments");
+}
