@@ -159,7 +159,9 @@ impl Superseded {
             if !reaping.batch.is_empty() {
                 reaping.fence = Some(manager.fence());
             }
-            return Ok(Progress::Idle);
+            // A round that found nothing yet goes on at once. It ends at the start of the tree.
+            let goes_on = reaping.fence.is_none() && reaping.at != Position::Start;
+            return Ok(if goes_on { Progress::Worked } else { Progress::Idle });
         };
         if !manager.is_past(fence) {
             return Ok(Progress::Idle);
