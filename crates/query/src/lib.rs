@@ -1,8 +1,8 @@
 //! Queries: operators over batches of rows.
 //!
 //! Place in the stack: above `table`, below `firn`. The layer below has tables, indexes and
-//! cursors; this one has *plans*: scans, ways through an index, sorts and joins. Each is forced,
-//! for a planner, or a test, to choose. Operators are those of D. Myers' thesis, chapters 4 and 5.
+//! cursors; this one has *plans*: scans, ways through an index, sorts and joins. Each can be
+//! forced; [`planner`] chooses. Operators are those of D. Myers' thesis, chapters 4 and 5.
 //!
 //! * [`Plan`]: which operators on what; [`Source`]: which columns of which rows of a table;
 //!   [`Predicate`]: conditions with three values.
@@ -32,6 +32,7 @@ mod memory;
 mod merge;
 mod operator;
 mod plan;
+pub mod planner;
 mod predicate;
 mod query;
 mod row;

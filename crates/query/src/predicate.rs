@@ -138,6 +138,34 @@ impl Predicate {
         }
     }
 
+    /// The same condition on columns at other positions.
+    #[must_use]
+    pub fn with_columns(&self, place: &dyn Fn(usize) -> usize) -> Predicate {
+        let all = |of: &[Predicate]| of.iter().map(|one| one.with_columns(place)).collect();
+        match self {
+            Predicate::Compare(column, how, value) => Predicate::Compare(place(*column), *how, value.clone()),
+            Predicate::CompareColumns(left, how, right) => {
+                Predicate::CompareColumns(place(*left), *how, place(*right))
+            }
+            Predicate::Between(column, low, high) => {
+                Predicate::Between(place(*column), low.clone(), high.clone())
+            }
+            Predicate::IsNull(column) => Predicate::IsNull(place(*column)),
+            Predicate::Not(of) => Predicate::Not(Box::new(of.with_columns(place))),
+            Predicate::And(of) => Predicate::And(all(of)),
+            Predicate::Or(of) => Predicate::Or(all(of)),
+        }
+    }
+
+    /// The conditions of which all must be true for it to be true: those of nested `And`s.
+    #[must_use]
+    pub fn conjuncts(self) -> Vec<Predicate> {
+        match self {
+            Predicate::And(all) => all.into_iter().flat_map(Predicate::conjuncts).collect(),
+            one => vec![one],
+        }
+    }
+
     /// Shows each column that it reads.
     pub(crate) fn columns(&self, show: &mut dyn FnMut(usize)) {
         match self {

@@ -1,0 +1,177 @@
+//! What the tables themselves say: their definitions, statistics and trees.
+
+use super::bounds::KeyBounds;
+use super::facts::{Knowledge, Origin, PathFacts, TableFacts};
+use crate::error::QueryError;
+use crate::predicate::Predicate;
+use crate::source::Source;
+use firndb_table::{
+    Catalog, Index, IndexDefinition, IndexState, KeyRange, SampledRow, Schema, Table, TableStatistics,
+    encode_sort_key,
+};
+use std::collections::BTreeMap;
+
+/// Sampled rows whose leaves are looked for in memory.
+const RESIDENCY_SAMPLE: usize = 128;
+/// Bytes that a column of variable length is taken to have, and the share of a leaf that is used,
+/// where there are no statistics.
+const VARIABLE_BYTES: usize = 24;
+const LEAF_USED: f64 = 0.7;
+
+/// The tables of a request, and what is known of them.
+pub struct Gathered {
+    pub tables: Vec<Table>,
+    pub schemas: Vec<Schema>,
+    /// Of each table the indexes of its paths, but for the first.
+    pub indexes: Vec<Vec<Index>>,
+    pub facts: Vec<TableFacts>,
+    statistics: Vec<Option<TableStatistics>>,
+}
+
+/// Asks tables, each with its name in the query. Reads nodes of their trees, and no leaves but
+/// those at the ends of ranges.
+///
+/// Errors: `BadArgument` if a table holds raw bytes; those of reading. Statistics that cannot be
+/// used are treated as none.
+pub fn gather(catalog: &Catalog, tables: &[(String, Table)]) -> Result<Gathered, QueryError> {
+    let mut gathered = Gathered {
+        tables: Vec::new(),
+        schemas: Vec::new(),
+        indexes: Vec::new(),
+        facts: Vec::new(),
+        statistics: Vec::new(),
+    };
+    for (name, table) in tables {
+        gathered.add(catalog, name, table)?;
+    }
+    Ok(gathered)
+}
+
+impl Gathered {
+    fn add(&mut self, catalog: &Catalog, name: &str, table: &Table) -> Result<(), QueryError> {
+        let schema = Source::new(table)?.schema().clone();
+        let statistics = catalog.table_statistics(table).ok().flatten();
+        let sample = statistics.as_ref().map_or(&[][..], |statistics| &statistics.sample);
+        let sample = &sample[..sample.len().min(RESIDENCY_SAMPLE)];
+        let fixed = |column: &firndb_table::Column| column.column_type.fixed_len().unwrap_or(VARIABLE_BYTES);
+        let (rows, row_bytes, leaves) = match &statistics {
+            // Rows since then: in proportion.
+            Some(found) => {
+                let rows = table.approximate_rows()? as f64;
+                let growth = if found.rows > 0 { rows / found.rows as f64 } else { 1.0 };
+                // Estimates are rough: what was counted stands while it is not far off.
+                let growth = if (0.5..2.0).contains(&growth) { 1.0 } else { growth };
+                let row_bytes = found.row_bytes as f64 / found.rows.max(1) as f64;
+                (found.rows.max(1) as f64 * growth, row_bytes, found.leaves as f64 * growth)
+            }
+            None => {
+                let rows = (table.approximate_rows()? as f64).max(1.0);
+                let row_bytes = schema.columns().iter().map(fixed).sum::<usize>() as f64 + 12.0;
+                (rows, row_bytes, (rows * row_bytes / LEAF_USED / table.page_size() as f64).ceil().max(1.0))
+            }
+        };
+        let residency = table.residency(sample).unwrap_or_default();
+        let columns = schema.columns().len();
+        let mut paths = vec![PathFacts {
+            name: String::new(),
+            columns: schema.key().to_vec(),
+            is_unique: true,
+            covers: vec![true; columns],
+            leaves,
+            residency,
+            table_leaves: None,
+        }];
+        let mut indexes = Vec::new();
+        for definition in table.definition()?.indexes {
+            // One of byte ranges has no columns to compare.
+            if definition.state != IndexState::Ready || definition.columns().is_empty() {
+                continue;
+            }
+            let index = table.index(&definition.spec.name)?;
+            let known = statistics.as_ref().and_then(|found| found.index(definition.tree));
+            let parts = definition.columns().iter().chain(schema.key());
+            let entry: usize = parts.map(|part| fixed(&schema.columns()[part.column]) + 2).sum();
+            let guessed = (rows * entry as f64 / LEAF_USED / table.page_size() as f64).ceil();
+            paths.push(PathFacts {
+                name: definition.spec.name.clone(),
+                columns: definition.columns().to_vec(),
+                is_unique: definition.spec.unique,
+                covers: (0..columns).map(|column| covers(&definition, &schema, column)).collect(),
+                leaves: known.map_or(guessed, |known| known.leaves as f64).max(1.0),
+                residency: index.residency(sample).unwrap_or_default(),
+                table_leaves: known.map(|known| known.table_leaves),
+            });
+            indexes.push(index);
+        }
+        let origin = if statistics.is_some() { Origin::Analyzed } else { Origin::Estimated };
+        let leaves = leaves.max(1.0);
+        let facts =
+            TableFacts { name: name.to_owned(), columns, rows, row_bytes, leaves, residency, paths, origin };
+        self.tables.push(table.clone());
+        self.schemas.push(schema);
+        self.indexes.push(indexes);
+        self.facts.push(facts);
+        self.statistics.push(statistics);
+        Ok(())
+    }
+
+    /// The keys of a path that bounds leave.
+    ///
+    /// Errors: those of encoding a key.
+    pub fn range(&self, table: usize, path: usize, bounds: &KeyBounds) -> Result<KeyRange, QueryError> {
+        match path {
+            0 => bounds.range(|values, key| self.schemas[table].encode_key(values, key)),
+            _ => bounds.range(|values, key| self.indexes[table][path - 1].encode(values, key)),
+        }
+    }
+
+    fn sample(&self, table: usize) -> &[SampledRow] {
+        self.statistics[table].as_ref().map_or(&[], |statistics| &statistics.sample)
+    }
+}
+
+fn covers(definition: &IndexDefinition, schema: &Schema, column: usize) -> bool {
+    definition.covers(schema, column)
+}
+
+impl Knowledge for Gathered {
+    fn range_rows(&self, table: usize, path: usize, bounds: &KeyBounds) -> Option<f64> {
+        let range = self.range(table, path, bounds).ok()?;
+        let rows = match path {
+            0 => self.tables[table].estimate(&range),
+            _ => self.indexes[table][path - 1].estimate(&range),
+        };
+        Some(rows.ok()? as f64)
+    }
+
+    fn share(&self, table: usize, condition: &Predicate) -> Option<(f64, usize)> {
+        let schema = &self.schemas[table];
+        let holds = |row: &SampledRow| {
+            schema.stored(&row.key, &row.row).and_then(|row| condition.holds(&row)).unwrap_or(false)
+        };
+        self.statistics[table].as_ref()?.share(holds)
+    }
+
+    /// Chao's estimate: the values of the sample, and as many more as those met once and twice say.
+    fn distinct(&self, table: usize, column: usize) -> Option<f64> {
+        let (schema, sample) = (&self.schemas[table], self.sample(table));
+        let mut met = BTreeMap::<Vec<u8>, u64>::new();
+        for row in sample {
+            let mut key = Vec::new();
+            encode_sort_key(
+                schema.stored(&row.key, &row.row).ok()?.field(column).ok()?.value(),
+                false,
+                &mut key,
+            );
+            *met.entry(key).or_default() += 1;
+        }
+        let times = |times: u64| met.values().filter(|count| **count == times).count() as f64;
+        let (once, twice, rows) = (times(1), times(2), self.facts[table].rows);
+        let more = once * (once - 1.0) / (2.0 * (twice + 1.0));
+        match met.is_empty() {
+            true => None,
+            false if sample.len() as f64 >= rows => Some(met.len() as f64),
+            false => Some((met.len() as f64 + more).min(rows)),
+        }
+    }
+}

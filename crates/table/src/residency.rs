@@ -1,0 +1,64 @@
+//! Where the leaves of a table and of its indexes are: for planning.
+
+use crate::error::TableError;
+use crate::index::Entry;
+use crate::index_handle::Index;
+use crate::state::State;
+use crate::statistics::SampledRow;
+use crate::table::Table;
+use firndb_btree::Tree;
+use firndb_tier::Whereabouts;
+
+/// Shares of a tree's leaves by where they are, from a sample of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Residency {
+    /// In DRAM.
+    pub dram: f64,
+    /// In a cache above the store, and not in DRAM.
+    pub cache: f64,
+}
+
+impl Table {
+    /// Where the leaves are that hold these rows. Reads no leaf, but perhaps nodes above them.
+    ///
+    /// Errors: those of reading nodes; `Dropped`.
+    pub fn residency(&self, sample: &[SampledRow]) -> Result<Residency, TableError> {
+        let state = self.shared.state()?;
+        of_leaves(&state.tree, sample.iter().map(|row| row.key.clone()).collect())
+    }
+}
+
+impl Index {
+    /// Where the leaves are that hold the entries of these rows of its table. Reads no leaf, but
+    /// perhaps nodes above them.
+    ///
+    /// Errors: those of reading nodes; `Damaged` if a row is none of the table's; `Dropped`.
+    pub fn residency(&self, sample: &[SampledRow]) -> Result<Residency, TableError> {
+        let state = self.table.shared.state()?;
+        of_leaves(&self.live(&state)?.tree, self.keys_of(&state, sample)?)
+    }
+
+    fn keys_of(&self, state: &State, sample: &[SampledRow]) -> Result<Vec<Vec<u8>>, TableError> {
+        let (index, mut entry) = (self.live(state)?, Entry::default());
+        let key = |row: &SampledRow| {
+            index.entry(&state.source(&row.key, &row.row)?, &mut entry)?;
+            Ok(entry.key.clone())
+        };
+        sample.iter().map(key).collect()
+    }
+}
+
+fn of_leaves(tree: &Tree, mut keys: Vec<Vec<u8>>) -> Result<Residency, TableError> {
+    keys.sort_unstable();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let (mut pages, mut in_dram, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    tree.leaves(&keys, &mut pages)?;
+    if pages.is_empty() {
+        return Ok(Residency::default());
+    }
+    tree.pool().resident(&pages, &mut in_dram);
+    tree.pool().tier().whereabouts(&pages, &mut places);
+    let share = |count: usize| count as f64 / pages.len() as f64;
+    let cached = places.iter().zip(&in_dram).filter(|(place, dram)| !**dram && **place == Whereabouts::Cache);
+    Ok(Residency { dram: share(in_dram.iter().filter(|dram| **dram).count()), cache: share(cached.count()) })
+}
