@@ -6,6 +6,7 @@ use firndb_btree::TreeError;
 use firndb_buffer::{BufferError, BufferErrorKind};
 use firndb_device::{DeviceError, DeviceErrorKind};
 use firndb_log::{LogError, LogErrorKind};
+use firndb_query::{QueryError, QueryErrorKind};
 use firndb_table::{TableError, TableErrorKind};
 use firndb_tier::{TierError, TierErrorKind};
 use firndb_txn::{TxnError, TxnErrorKind};
@@ -230,15 +231,35 @@ fn of_txn(kind: TxnErrorKind) -> (ErrorKind, Cause) {
 
 impl From<TableError> for Error {
     fn from(error: TableError) -> Error {
+        let (kind, cause) = of_table(error.kind);
+        Error::of_layer(kind, cause, &error.message.clone(), error)
+    }
+}
+
+fn of_table(kind: TableErrorKind) -> (ErrorKind, Cause) {
+    let kind = match kind {
+        TableErrorKind::Transaction(kind) => return of_txn(kind),
+        TableErrorKind::Duplicate => ErrorKind::Duplicate,
+        TableErrorKind::NotFound => ErrorKind::NotFound,
+        TableErrorKind::Exists => ErrorKind::Exists,
+        TableErrorKind::Dropped | TableErrorKind::Stale => ErrorKind::Stale,
+        TableErrorKind::BadArgument => ErrorKind::BadArgument,
+        TableErrorKind::Damaged => ErrorKind::Damaged,
+        TableErrorKind::TooNew => ErrorKind::Unusable,
+    };
+    (kind, Cause::OfItsKind)
+}
+
+impl From<QueryError> for Error {
+    fn from(error: QueryError) -> Error {
         let (kind, cause) = match error.kind {
-            TableErrorKind::Transaction(kind) => of_txn(kind),
-            TableErrorKind::Duplicate => (ErrorKind::Duplicate, Cause::OfItsKind),
-            TableErrorKind::NotFound => (ErrorKind::NotFound, Cause::OfItsKind),
-            TableErrorKind::Exists => (ErrorKind::Exists, Cause::OfItsKind),
-            TableErrorKind::Dropped | TableErrorKind::Stale => (ErrorKind::Stale, Cause::OfItsKind),
-            TableErrorKind::BadArgument => (ErrorKind::BadArgument, Cause::OfItsKind),
-            TableErrorKind::Damaged => (ErrorKind::Damaged, Cause::OfItsKind),
-            TableErrorKind::TooNew => (ErrorKind::Unusable, Cause::OfItsKind),
+            QueryErrorKind::Table(kind) => of_table(kind),
+            QueryErrorKind::BadArgument => (ErrorKind::BadArgument, Cause::OfItsKind),
+            QueryErrorKind::OutOfMemory => (ErrorKind::OutOfMemory, Cause::OfItsKind),
+            QueryErrorKind::Full => (ErrorKind::Full, Cause::OfItsKind),
+            QueryErrorKind::SpillFailed => (ErrorKind::Failed, Cause::OfItsKind),
+            QueryErrorKind::Cancelled => (ErrorKind::Cancelled, Cause::OfItsKind),
+            QueryErrorKind::Timeout => (ErrorKind::Timeout, Cause::OfItsKind),
         };
         Error::of_layer(kind, cause, &error.message.clone(), error)
     }

@@ -21,6 +21,7 @@
 //! * [`Transaction`]: reads, writes, scans, savepoints, commit (waiting or not), two-phase commit.
 //! * [`Table`], [`TypedTable`], [`Index`]: named tables of bytes or of typed columns, with
 //!   secondary indexes.
+//! * [`query`]: filters, joins and sorting over typed tables, planned by what devices cost.
 //! * [`PageFile`]: whole pages by number, under the same transactions.
 //! * [`Options`]: memory, log, placement; the defaults suit one SSD.
 //! * The feature `testing` is for tests, simulation and measurements: options that wrap devices and
@@ -58,6 +59,7 @@ mod log_devices;
 mod options;
 mod page_file;
 mod page_set;
+pub mod query;
 mod ranks;
 mod statistics;
 mod table;

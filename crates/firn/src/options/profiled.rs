@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::options::limits::log_device_least;
 use firndb_base::sync::Arc;
 use firndb_log::{LogOptions, OutlierOptions};
-use firndb_profile::{Choices, DeviceProfile, ProfileError};
+use firndb_profile::{Choices, DeviceCosts, DeviceProfile, ProfileError};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -269,6 +269,12 @@ impl Options {
     /// The profile of the log's devices, if there is one.
     pub(crate) fn log_profile(&self) -> Option<&DeviceProfile> {
         self.profiles.log.as_ref().map(|source| &*source.profile)
+    }
+
+    /// The times of the store's device, assumed without a profile, and of the flash cache's.
+    pub(crate) fn read_costs(&self) -> (DeviceCosts, Option<DeviceCosts>) {
+        let of = |source: &Option<Source>| source.as_ref().map(|source| DeviceCosts::of(&source.profile));
+        (of(&self.profiles.store).unwrap_or_else(DeviceCosts::assumed), of(&self.profiles.cache))
     }
 
     /// The profile of the archive's device, if there is one.

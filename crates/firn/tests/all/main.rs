@@ -21,6 +21,7 @@ mod looking_does_not_touch;
 mod model;
 mod page_files;
 mod profiles_decide_settings;
+mod queries;
 mod recovery;
 mod support;
 mod tables;

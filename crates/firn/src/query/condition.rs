@@ -1,0 +1,184 @@
+//! Conditions by the names of columns.
+
+use super::names::Names;
+use crate::error::Error;
+use firndb_query::{Comparison, Predicate};
+use firndb_table::{ColumnType, Value};
+
+/// A column by its name: `"name"`, or `"table.name"` where two tables have one of that name.
+#[must_use]
+pub fn col(name: impl Into<String>) -> Col {
+    Col { name: name.into() }
+}
+
+/// A column in a condition; see [`col`].
+#[derive(Clone, Debug)]
+pub struct Col {
+    name: String,
+}
+
+/// What a column is compared with: a value, or another column.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum OtherSide {
+    /// A value. Integers fit any column of integers that can hold them, and floating point and time
+    /// columns, too.
+    Value(Value),
+    /// Another column, of the same type.
+    Column(Col),
+}
+
+impl<T: Into<Value>> From<T> for OtherSide {
+    fn from(value: T) -> OtherSide {
+        OtherSide::Value(value.into())
+    }
+}
+impl From<Col> for OtherSide {
+    fn from(column: Col) -> OtherSide {
+        OtherSide::Column(column)
+    }
+}
+
+/// A condition on the columns of a query. Its logic has three values, as in SQL: a comparison with
+/// NULL is neither true nor false, and a row is returned only if its conditions are true.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Compare(Col, Comparison, OtherSide),
+    Between(Col, Value, Value),
+    IsNull(Col),
+    Not(Box<Condition>),
+    And(Vec<Condition>),
+    Or(Vec<Condition>),
+}
+
+// The names are those of conditions everywhere, and no comparisons of `Col`s themselves.
+#[allow(clippy::should_implement_trait)]
+impl Col {
+    fn compare(self, how: Comparison, with: OtherSide) -> Condition {
+        Condition { kind: Kind::Compare(self, how, with) }
+    }
+    /// Equal.
+    #[must_use]
+    pub fn eq(self, with: impl Into<OtherSide>) -> Condition {
+        self.compare(Comparison::Equal, with.into())
+    }
+    /// Not equal.
+    #[must_use]
+    pub fn ne(self, with: impl Into<OtherSide>) -> Condition {
+        self.compare(Comparison::NotEqual, with.into())
+    }
+    /// Less.
+    #[must_use]
+    pub fn lt(self, with: impl Into<OtherSide>) -> Condition {
+        self.compare(Comparison::Less, with.into())
+    }
+    /// Less or equal.
+    #[must_use]
+    pub fn le(self, with: impl Into<OtherSide>) -> Condition {
+        self.compare(Comparison::LessOrEqual, with.into())
+    }
+    /// Greater.
+    #[must_use]
+    pub fn gt(self, with: impl Into<OtherSide>) -> Condition {
+        self.compare(Comparison::Greater, with.into())
+    }
+    /// Greater or equal.
+    #[must_use]
+    pub fn ge(self, with: impl Into<OtherSide>) -> Condition {
+        self.compare(Comparison::GreaterOrEqual, with.into())
+    }
+    /// At least `low` and at most `high`.
+    #[must_use]
+    pub fn between(self, low: impl Into<Value>, high: impl Into<Value>) -> Condition {
+        Condition { kind: Kind::Between(self, low.into(), high.into()) }
+    }
+    /// Whether it is NULL; never unknown.
+    #[must_use]
+    pub fn is_null(self) -> Condition {
+        Condition { kind: Kind::IsNull(self) }
+    }
+}
+
+impl Condition {
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Condition) -> Condition {
+        Condition { kind: Kind::And(vec![self, other]) }
+    }
+    /// One of them, or both.
+    #[must_use]
+    pub fn or(self, other: Condition) -> Condition {
+        Condition { kind: Kind::Or(vec![self, other]) }
+    }
+
+    /// The condition by numbers of columns.
+    pub(super) fn resolve(&self, names: &Names) -> Result<Predicate, Error> {
+        let all = |of: &[Condition]| of.iter().map(|one| one.resolve(names)).collect::<Result<Vec<_>, _>>();
+        Ok(match &self.kind {
+            Kind::Compare(column, how, OtherSide::Value(value)) => {
+                let at = names.column(&column.name)?;
+                Predicate::Compare(at, *how, fitted(value, names.column_type(at), &column.name)?)
+            }
+            Kind::Compare(column, how, OtherSide::Column(other)) => {
+                let (left, right) = (names.column(&column.name)?, names.column(&other.name)?);
+                let (left_type, right_type) = (names.column_type(left), names.column_type(right));
+                if left_type != right_type {
+                    return Err(Error::bad_argument(format!(
+                        "column {:?} is of type {left_type} and is compared with column {:?} of type {right_type}: columns of one type compare",
+                        column.name, other.name
+                    )));
+                }
+                Predicate::CompareColumns(left, *how, right)
+            }
+            Kind::Between(column, low, high) => {
+                let at = names.column(&column.name)?;
+                let fit = |value| fitted(value, names.column_type(at), &column.name);
+                Predicate::Between(at, fit(low)?, fit(high)?)
+            }
+            Kind::IsNull(column) => Predicate::IsNull(names.column(&column.name)?),
+            Kind::Not(of) => Predicate::Not(Box::new(of.resolve(names)?)),
+            Kind::And(of) => Predicate::And(all(of)?),
+            Kind::Or(of) => Predicate::Or(all(of)?),
+        })
+    }
+}
+
+impl std::ops::Not for Condition {
+    type Output = Condition;
+    fn not(self) -> Condition {
+        Condition { kind: Kind::Not(Box::new(self)) }
+    }
+}
+
+/// The value in the column's type: a number may be written as any integer.
+fn fitted(value: &Value, column_type: ColumnType, name: &str) -> Result<Value, Error> {
+    let given = match value.as_ref().column_type() {
+        None => return Ok(Value::Null),
+        Some(given) if given == column_type => return Ok(value.clone()),
+        Some(given) => given,
+    };
+    let number = match value {
+        Value::I32(number) => Some(i128::from(*number)),
+        Value::I64(number) => Some(i128::from(*number)),
+        Value::U64(number) => Some(i128::from(*number)),
+        _ => None,
+    };
+    let fits = number.and_then(|number| match column_type {
+        ColumnType::I32 => i32::try_from(number).ok().map(Value::I32),
+        ColumnType::I64 => i64::try_from(number).ok().map(Value::I64),
+        ColumnType::U64 => u64::try_from(number).ok().map(Value::U64),
+        ColumnType::Timestamp => i64::try_from(number).ok().map(Value::Timestamp),
+        ColumnType::F64 => (number.unsigned_abs() <= 1 << 53).then_some(Value::F64(number as f64)),
+        _ => None,
+    });
+    fits.ok_or_else(|| {
+        Error::bad_argument(format!(
+            "column {name:?} is of type {column_type}; {value} of type {given} is no value of it"
+        ))
+    })
+}
