@@ -15,7 +15,8 @@
 //! )?;
 //! let by_customer = IndexSpec::columns("by_customer", false, vec![KeyColumn::ascending(1)]);
 //! let customer = db.create_table_with("customer", TableSpec::typed(customers))?.typed()?;
-//! let order = db.create_table_with("orders", TableSpec::typed(orders).with_index(by_customer))?.typed()?;
+//! let orders = TableSpec::typed(orders).with_index(by_customer);
+//! let order = db.create_table_with("orders", orders)?.typed()?;
 //! db.transact(|tx| {
 //!     customer.insert(tx, &[1i64.into(), "Ada".into()])?;
 //!     order.insert(tx, &[10i64.into(), 1i64.into()])
@@ -39,8 +40,8 @@
 //!
 //! The planner chooses how each table is read, in which order tables are joined, and how, by the
 //! times of the devices (their profiles), by what of the tables is in memory, and by the tables'
-//! statistics ([`Database::analyze`]). Without those it assumes, which [`Query::explain`] says. What
-//! it assumes wrongly makes a query slow, never wrong. [`Hint`]s force a plan.
+//! statistics ([`Database::analyze`]). Without those it assumes, which [`Query::explain`] says.
+//! What it assumes wrongly makes a query slow, never wrong. [`Hint`]s force a plan.
 
 mod condition;
 mod explanation;

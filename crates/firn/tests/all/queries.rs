@@ -198,8 +198,7 @@ fn joins_by_every_operator_are_what_a_naive_evaluation_returns() {
         }
         for query in queries {
             let mut tx = db.snapshot();
-            let begun = query.run(&mut tx);
-            match begun {
+            match query.run(&mut tx) {
                 Ok(mut rows) => {
                     let all = sorted(values(rows.all(&mut tx).unwrap()));
                     assert_eq!(all, expected, "round {round}: {}", query.explain().unwrap());

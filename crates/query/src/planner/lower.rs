@@ -98,6 +98,31 @@ impl Lowering<'_> {
         Ok(Lowered { plan, columns })
     }
 
+    /// The keys by which rows are looked up or merged, and the others, which are compared.
+    fn split_keys(&self, join: &Join) -> (Keys, Keys) {
+        let first = self.request.first_column(join.table);
+        let by_path = |path: usize| -> Vec<usize> {
+            let parts = &self.request.tables[join.table].paths[path].columns;
+            parts.iter().map(|part| first + part.column).collect()
+        };
+        match &join.right {
+            Right::IndexNestedLoops(path) => by_columns(&join.keys, &by_path(*path)),
+            Right::IndexSortMerge([(left_path, _), (path, _)]) => {
+                let Node::Access(table, _) = &join.left else { unreachable!("as above") };
+                let left = &self.request.tables[*table].paths[*left_path].columns;
+                let right = &self.request.tables[join.table].paths[*path].columns;
+                let fits = |at: &usize| {
+                    let pair =
+                        (self.request.first_column(*table) + left[*at].column, first + right[*at].column);
+                    left[*at].descending == right[*at].descending && join.keys.contains(&pair)
+                };
+                let count = (0..left.len().min(right.len())).take_while(fits).count();
+                by_columns(&join.keys, &by_path(*path)[..count])
+            }
+            _ => (join.keys.clone(), Vec::new()),
+        }
+    }
+
     fn join(&self, join: &Join) -> Result<Lowered, QueryError> {
         let (source, right_columns) = self.source(join.table)?;
         let left = match &join.right {
@@ -113,28 +138,7 @@ impl Lowering<'_> {
             (None, Node::Join(_)) => unreachable!("an index sort-merge join is of two tables"),
         };
         let columns: Vec<usize> = left_columns.iter().chain(&right_columns).copied().collect();
-        // Columns by which rows are looked up or merged; the other keys are compared.
-        let first = self.request.first_column(join.table);
-        let by_path = |path: usize| -> Vec<usize> {
-            let parts = &self.request.tables[join.table].paths[path].columns;
-            parts.iter().map(|part| first + part.column).collect()
-        };
-        let (keys, others) = match &join.right {
-            Right::IndexNestedLoops(path) => by_columns(&join.keys, &by_path(*path)),
-            Right::IndexSortMerge([(left_path, _), (path, _)]) => {
-                let Node::Access(table, _) = &join.left else { unreachable!("as above") };
-                let left = &self.request.tables[*table].paths[*left_path].columns;
-                let right = &self.request.tables[join.table].paths[*path].columns;
-                let fits = |at: &usize| {
-                    let pair =
-                        (self.request.first_column(*table) + left[*at].column, first + right[*at].column);
-                    left[*at].descending == right[*at].descending && join.keys.contains(&pair)
-                };
-                let count = (0..left.len().min(right.len())).take_while(fits).count();
-                by_columns(&join.keys, &by_path(*path)[..count])
-            }
-            _ => (join.keys.clone(), Vec::new()),
-        };
+        let (keys, others) = self.split_keys(join);
         let compared = others.into_iter().map(|(l, r)| Predicate::CompareColumns(l, Comparison::Equal, r));
         let rest: Vec<Predicate> = join.rest.iter().cloned().chain(compared).collect();
         let place = |(left, right): &(usize, usize)| {
