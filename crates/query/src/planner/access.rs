@@ -210,7 +210,9 @@ mod tests {
         let up = |column| SortColumn { column, descending: false };
         let path = [KeyColumn::ascending(1), KeyColumn { column: 2, descending: true }];
         let one = [Predicate::Compare(1, Comparison::Equal, 5i64.into())];
-        let cases: [(&[Predicate], &[SortColumn], bool, Option<bool>); 12] = [
+        /// Conditions, the order wanted, whether the path is the primary key; and what is expected.
+        type Case<'a> = (&'a [Predicate], &'a [SortColumn], bool, Option<bool>);
+        let cases: [Case<'_>; 12] = [
             (&[], &[], false, Some(false)),
             (&[], &[up(1)], false, Some(false)),
             (&[], &[down(1)], false, Some(true)),

@@ -141,7 +141,9 @@ mod tests {
         use Comparison::*;
         let is = |column, how, value: i64| Predicate::Compare(column, how, value.into());
         let key = [KeyColumn::ascending(2), KeyColumn::ascending(0)];
-        let cases: [(Vec<Predicate>, usize, Bound<i64>, Bound<i64>, &[usize]); 8] = [
+        /// Conditions; equal columns, the bounds, and the conditions taken in.
+        type Case<'a> = (Vec<Predicate>, usize, Bound<i64>, Bound<i64>, &'a [usize]);
+        let cases: [Case<'_>; 8] = [
             (vec![], 0, Bound::Unbounded, Bound::Unbounded, &[]),
             (vec![is(0, Equal, 1)], 0, Bound::Unbounded, Bound::Unbounded, &[]),
             (vec![is(0, Less, 9), is(2, Equal, 1)], 1, Bound::Unbounded, Bound::Excluded(9), &[1, 0]),

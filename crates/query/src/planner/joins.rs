@@ -77,9 +77,7 @@ pub(super) fn choices(request: &Request, knowledge: &dyn Knowledge, costs: &Cost
         if set == all {
             complete = found;
         } else {
-            best[set as usize] = found.into_iter().min_by(|a, b| {
-                (a.lacks_spill, a.us).partial_cmp(&(b.lacks_spill, b.us)).expect("times are numbers")
-            });
+            best[set as usize] = found.into_iter().min_by(Choice::by_cost);
         }
     }
     let row_bytes: f64 = request.tables.iter().map(|table| table.row_bytes).sum();

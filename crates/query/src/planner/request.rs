@@ -8,6 +8,7 @@ use super::joins;
 use crate::error::QueryError;
 use crate::predicate::{Comparison, Predicate};
 use crate::sort::SortColumn;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// Most tables of a request.
@@ -141,9 +142,7 @@ pub fn plan(request: &Request, knowledge: &dyn Knowledge, costs: &Costs) -> Resu
         1 => request.of_one_table(knowledge, costs),
         _ => joins::choices(&request, knowledge, costs),
     };
-    choices.sort_by(|a, b| {
-        (a.lacks_spill, a.us).partial_cmp(&(b.lacks_spill, b.us)).expect("times are numbers")
-    });
+    choices.sort_by(Choice::by_cost);
     choices.truncate(CHOICES);
     if choices.is_empty() {
         return Err(QueryError::bad_argument(
@@ -272,6 +271,11 @@ impl Hints {
 }
 
 impl Choice {
+    /// Those that may need a spill device, where there is none, behind all others; then by time.
+    pub(super) fn by_cost(&self, other: &Choice) -> Ordering {
+        self.lacks_spill.cmp(&other.lacks_spill).then(self.us.total_cmp(&other.us))
+    }
+
     /// With its rows, of so many bytes, sorted at the end.
     pub(super) fn sorted(mut self, row_bytes: f64, limit: Option<u64>, costs: &Costs) -> Choice {
         let bytes = self.rows * row_bytes;

@@ -123,7 +123,9 @@ fn chosen(request: &Request, costs: &Costs, values: &[&[f64]]) -> String {
 fn one_table_is_read_as_its_devices_and_conditions_ask() {
     let (t, all) = (two_million(), [0, 1, 2, 3]);
     let up = |column| SortColumn { column, descending: false };
-    let cases: [(&str, Vec<Predicate>, &[usize], &[SortColumn], Option<u64>, &Costs, &str); 16] = [
+    /// Its name, conditions, columns, order, limit and devices; and the plan that is expected.
+    type Case<'a> = (&'a str, Vec<Predicate>, &'a [usize], &'a [SortColumn], Option<u64>, &'a Costs, &'a str);
+    let cases: [Case<'_>; 16] = [
         ("all", vec![], &all, &[], None, &nvme(), "table scan of t"),
         ("a row", vec![is(0, 5)], &all, &[], None, &nvme(), "table scan of t, a range"),
         ("0.01 %, flash", vec![less(1, 20)], &all, &[], None, &nvme(), "index fetch of t by by_k, a range"),
@@ -166,7 +168,8 @@ fn one_table_is_read_as_its_devices_and_conditions_ask() {
         ),
     ];
     for (what, conditions, output, order, limit, costs, expected) in cases {
-        let request = Request { order: order.to_vec(), limit, ..request(&[t.clone()], conditions, output) };
+        let request =
+            Request { order: order.to_vec(), limit, ..request(std::slice::from_ref(&t), conditions, output) };
         assert_eq!(chosen(&request, costs, &[VALUES]), expected, "{what}");
     }
 }
@@ -178,7 +181,7 @@ fn spilling(costs: Costs) -> Costs {
 #[test]
 fn what_is_in_memory_moves_the_crossover() {
     let mut t = two_million();
-    let request_of = |t: &TableFacts| request(&[t.clone()], vec![less(1, 6000)], &[0, 1, 2, 3]);
+    let request_of = |t: &TableFacts| request(std::slice::from_ref(t), vec![less(1, 6000)], &[0, 1, 2, 3]);
     assert_eq!(chosen(&request_of(&t), &disk(), &[VALUES]), "table scan of t");
     t.residency = Residency { dram: 1.0, cache: 0.0 };
     for path in &mut t.paths {
@@ -202,7 +205,7 @@ fn hints_force_an_access_and_refuse_what_cannot_be() {
         (AccessKind::IndexFetch, 1, Some("index fetch of t by by_k, a range")),
         (AccessKind::IndexOnly, 1, None),
     ] {
-        let mut request = request(&[t.clone()], vec![less(1, 20)], &[0, 1, 2, 3]);
+        let mut request = request(std::slice::from_ref(&t), vec![less(1, 20)], &[0, 1, 2, 3]);
         request.hints.access.push((0, kind, path));
         let found = plan(&request, &Uniform { tables: &request.tables, values: &[VALUES] }, &nvme());
         match expected {
