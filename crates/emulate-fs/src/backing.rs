@@ -6,6 +6,7 @@
 
 use crate::error::EmulateError;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -16,9 +17,17 @@ pub const RESERVED: &str = ".firn-emulate";
 #[derive(Debug)]
 pub struct Backing {
     root: PathBuf,
-    _lock: File,
+    lock: File,
     /// Removes a temporary directory at the end.
     temporary: Option<tempfile::TempDir>,
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        // Closing would do, but for a child process that is just being started by another thread:
+        // until its exec it shares the open file, and the lock with it.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Backing {
@@ -49,9 +58,11 @@ impl Backing {
         std::fs::create_dir_all(reserved.join("held")).map_err(fail)?;
         let root = root.canonicalize().map_err(fail)?;
         let lock = File::create(reserved.join("lock")).map_err(fail)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| EmulateError::BackingInUse { path: root.clone() })?;
-        let backing = Backing { root, _lock: lock, temporary };
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => EmulateError::BackingInUse { path: root.clone() },
+            error => fail(error.into()),
+        })?;
+        let backing = Backing { root, lock, temporary };
         backing.forget_held().map_err(fail)?;
         Ok(backing)
     }
@@ -87,5 +98,21 @@ impl Backing {
     #[must_use]
     pub fn held(&self, inode: u64) -> PathBuf {
         self.root.join(RESERVED).join("held").join(inode.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_free_when_its_backing_ends_although_a_child_shares_its_lock_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let backing = Backing::open(dir.path()).expect("free");
+        assert!(matches!(Backing::open(dir.path()), Err(EmulateError::BackingInUse { .. })));
+        // As a child process has it between fork and exec.
+        let _shared = backing.lock.try_clone().expect("a second descriptor");
+        drop(backing);
+        Backing::open(dir.path()).expect("free again");
     }
 }
