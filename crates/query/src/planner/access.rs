@@ -71,14 +71,19 @@ impl Use<'_> {
         self.facts.paths.iter().enumerate().map(of_path).collect()
     }
 
-    /// Every way to read it.
-    pub(super) fn accesses(&self, costs: &Costs, knowledge: &dyn Knowledge) -> Vec<Access> {
-        let ranges = self.ranges(knowledge);
-        let rows = self.facts.rows_where(self.number, self.conditions, &ranges, knowledge);
+    /// Every way to read it; `ranges` are those of [`Use::ranges`].
+    pub(super) fn accesses(
+        &self,
+        ranges: &[(KeyBounds, f64)],
+        costs: &Costs,
+        knowledge: &dyn Knowledge,
+    ) -> Vec<Access> {
+        let rows = self.facts.rows_where(self.number, self.conditions, ranges, knowledge);
         let mut all = Vec::new();
-        for (path, (bounds, entries)) in ranges.into_iter().enumerate() {
+        for (path, (bounds, entries)) in ranges.iter().enumerate() {
+            let entries = *entries;
             let facts = &self.facts.paths[path];
-            let order = direction(&facts.columns, path == 0, &bounds, self.order);
+            let order = direction(&facts.columns, path == 0, bounds, self.order);
             let access = |kind| Access {
                 kind,
                 path,

@@ -6,8 +6,7 @@ use crate::error::QueryError;
 use crate::predicate::Predicate;
 use crate::source::Source;
 use firndb_table::{
-    Catalog, Index, IndexDefinition, IndexState, KeyRange, SampledRow, Schema, Table, TableStatistics,
-    encode_sort_key,
+    Catalog, Index, IndexState, KeyRange, SampledRow, Schema, Table, TableStatistics, encode_sort_key,
 };
 use std::collections::BTreeMap;
 
@@ -96,7 +95,7 @@ impl Gathered {
                 name: definition.spec.name.clone(),
                 columns: definition.columns().to_vec(),
                 is_unique: definition.spec.unique,
-                covers: (0..columns).map(|column| covers(&definition, &schema, column)).collect(),
+                covers: (0..columns).map(|column| definition.covers(&schema, column)).collect(),
                 leaves: known.map_or(guessed, |known| known.leaves as f64).max(1.0),
                 residency: index.residency(sample).unwrap_or_default(),
                 table_leaves: known.map(|known| known.table_leaves),
@@ -128,10 +127,6 @@ impl Gathered {
     fn sample(&self, table: usize) -> &[SampledRow] {
         self.statistics[table].as_ref().map_or(&[], |statistics| &statistics.sample)
     }
-}
-
-fn covers(definition: &IndexDefinition, schema: &Schema, column: usize) -> bool {
-    definition.covers(schema, column)
 }
 
 impl Knowledge for Gathered {

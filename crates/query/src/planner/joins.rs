@@ -50,10 +50,10 @@ pub(super) fn choices(request: &Request, knowledge: &dyn Knowledge, costs: &Cost
             order: &[],
             shares: 3,
         };
-        let mut accesses = used.accesses(costs, knowledge);
+        let ranges = used.ranges(knowledge);
+        let mut accesses = used.accesses(&ranges, costs, knowledge);
         accesses.retain(|access| request.hints.allow(number, access));
         accesses.sort_by(|a, b| a.us.total_cmp(&b.us));
-        let ranges = used.ranges(knowledge);
         Table { conditions, needed, ranges, accesses }
     };
     let tables: Vec<Table> = (0..request.tables.len()).map(table).collect();
@@ -325,16 +325,15 @@ impl Step<'_> {
         all
     }
 
-    /// The keys that a path begins with, in its order, if those are of use to look rows up; what is
-    /// left of the keys is compared then.
-    fn lookup_keys(&self, path: usize) -> Option<usize> {
+    /// Whether rows can be looked up by keys that a path begins with: by a part of an index, or the
+    /// whole primary key. Keys that are left are compared then.
+    fn can_look_up(&self, path: usize) -> bool {
         let facts = &self.planner.request.tables[self.table];
         let first = self.planner.request.first_column(self.table);
         let is_key = |column: usize| self.condition.keys.iter().any(|(_, key)| *key == first + column);
         let columns = &facts.paths[path].columns;
         let found = columns.iter().take_while(|part| is_key(part.column)).count();
-        let is_whole = path > 0 || found == columns.len();
-        (found > 0 && is_whole).then_some(found)
+        found > 0 && (path > 0 || found == columns.len())
     }
 
     fn index_nested_loops(&self) -> Vec<Choice> {
@@ -345,7 +344,7 @@ impl Step<'_> {
         }
         let mut all = Vec::new();
         for path in 0..facts.paths.len() {
-            if self.lookup_keys(path).is_none() || !request.hints.allow_lookups(self.table, path) {
+            if !self.can_look_up(path) || !request.hints.allow_lookups(self.table, path) {
                 continue;
             }
             let probes = self.left.rows;
@@ -387,7 +386,8 @@ impl Step<'_> {
             for right_path in 1..request.tables[right].paths.len() {
                 let is_allowed = request.hints.allow_lookups(left, left_path)
                     && request.hints.allow_lookups(right, right_path);
-                if !is_allowed || self.merged_keys([(left, left_path), (right, right_path)]).is_none() {
+                let paths = [(left, left_path), (right, right_path)];
+                if !is_allowed || request.merged_keys(&self.condition.keys, paths) == 0 {
                     continue;
                 }
                 let side = |table: usize, path: usize| {
@@ -420,21 +420,6 @@ impl Step<'_> {
             }
         }
         all
-    }
-
-    /// How many keys two indexes begin with, in one order and in the same directions.
-    fn merged_keys(&self, paths: [(usize, usize); 2]) -> Option<usize> {
-        let request = self.planner.request;
-        let columns = |(table, path): (usize, usize)| {
-            let first = request.first_column(table);
-            let parts = request.tables[table].paths[path].columns.iter();
-            parts.map(move |part| (first + part.column, part.descending))
-        };
-        let is_pair = |(left, right): &((usize, bool), (usize, bool))| {
-            left.1 == right.1 && self.condition.keys.contains(&(left.0, right.0))
-        };
-        let found = columns(paths[0]).zip(columns(paths[1])).take_while(is_pair).count();
-        (found > 0).then_some(found)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::predicate::{Comparison, Predicate};
 use crate::sort::SortColumn;
 use crate::source::Source;
 use firndb_btree::Direction;
-use firndb_table::{Index, KeyRange};
+use firndb_table::Index;
 
 /// A part of the plan, and its columns by their numbers in the request.
 struct Lowered {
@@ -76,17 +76,13 @@ impl Lowering<'_> {
         Ok((source, needed.into_iter().map(|column| first + column).collect()))
     }
 
-    fn range(&self, table: usize, path: usize, bounds: &KeyBounds) -> Result<KeyRange, QueryError> {
-        self.tables.range(table, path, bounds)
-    }
-
     fn index(&self, table: usize, path: usize) -> Index {
         self.tables.indexes[table][path - 1].clone()
     }
 
     fn access(&self, table: usize, access: &Access) -> Result<Lowered, QueryError> {
         let (source, columns) = self.source(table)?;
-        let range = self.range(table, access.path, &access.bounds)?;
+        let range = self.tables.range(table, access.path, &access.bounds)?;
         let direction = if access.is_backward { Direction::Backward } else { Direction::Forward };
         let index = || self.index(table, access.path);
         let plan = match access.kind {
@@ -108,15 +104,9 @@ impl Lowering<'_> {
         match &join.right {
             Right::IndexNestedLoops(path) => by_columns(&join.keys, &by_path(*path)),
             Right::IndexSortMerge([(left_path, _), (path, _)]) => {
-                let Node::Access(table, _) = &join.left else { unreachable!("as above") };
-                let left = &self.request.tables[*table].paths[*left_path].columns;
-                let right = &self.request.tables[join.table].paths[*path].columns;
-                let fits = |at: &usize| {
-                    let pair =
-                        (self.request.first_column(*table) + left[*at].column, first + right[*at].column);
-                    left[*at].descending == right[*at].descending && join.keys.contains(&pair)
-                };
-                let count = (0..left.len().min(right.len())).take_while(fits).count();
+                let Node::Access(table, _) = &join.left else { unreachable!("it is of two tables") };
+                let paths = [(*table, *left_path), (join.table, *path)];
+                let count = self.request.merged_keys(&join.keys, paths);
                 by_columns(&join.keys, &by_path(*path)[..count])
             }
             _ => (join.keys.clone(), Vec::new()),
@@ -167,7 +157,7 @@ impl Lowering<'_> {
             (Right::IndexSortMerge([left_side, right_side]), _) => {
                 let (table, left_source) = left_source.expect("it has no plan below");
                 let side = |table: usize, source: Source, (path, bounds): &(usize, KeyBounds)| {
-                    let range = self.range(table, *path, bounds)?;
+                    let range = self.tables.range(table, *path, bounds)?;
                     Ok::<_, QueryError>(IndexSide { source, index: self.index(table, *path), range })
                 };
                 let left = side(table, left_source, left_side)?;

@@ -55,6 +55,17 @@ pub enum JoinMethod {
     Hash,
 }
 
+impl JoinMethod {
+    /// All of them.
+    pub const ALL: [JoinMethod; 5] = [
+        JoinMethod::BlockNestedLoops,
+        JoinMethod::IndexNestedLoops,
+        JoinMethod::IndexSortMerge,
+        JoinMethod::SortMerge,
+        JoinMethod::Hash,
+    ];
+}
+
 /// A part of a plan.
 #[derive(Clone, Debug)]
 pub enum Node {
@@ -180,6 +191,20 @@ impl Request {
         condition.with_columns(&|column| column - first)
     }
 
+    /// How many keys of a join two paths begin with, in one order and in the same directions; the
+    /// left table's path comes first.
+    pub(super) fn merged_keys(&self, keys: &[(usize, usize)], paths: [(usize, usize); 2]) -> usize {
+        let [left, right] = paths.map(|(table, path)| {
+            let first = self.first_column(table);
+            let parts = self.tables[table].paths[path].columns.iter();
+            parts.map(move |part| (first + part.column, part.descending))
+        });
+        let is_pair = |((left, left_descends), (right, right_descends)): &((usize, bool), (usize, bool))| {
+            left_descends == right_descends && keys.contains(&(*left, *right))
+        };
+        left.zip(right).take_while(is_pair).count()
+    }
+
     /// The conditions that a read of the table evaluates, by its own columns: those on it alone. Of
     /// a table that comes by an outer join, those of the join; the others see NULL, too.
     #[must_use]
@@ -230,7 +255,7 @@ impl Request {
             order: &self.order,
             shares: 2,
         };
-        let accesses = used.accesses(costs, knowledge).into_iter();
+        let accesses = used.accesses(&used.ranges(knowledge), costs, knowledge).into_iter();
         let allowed = accesses.filter(|access| self.hints.allow(0, access));
         allowed
             .map(|access| {
@@ -276,7 +301,7 @@ impl Choice {
         self.lacks_spill.cmp(&other.lacks_spill).then(self.us.total_cmp(&other.us))
     }
 
-    /// With its rows, of so many bytes, sorted at the end.
+    /// With its rows, each of `row_bytes`, sorted at the end.
     pub(super) fn sorted(mut self, row_bytes: f64, limit: Option<u64>, costs: &Costs) -> Choice {
         let bytes = self.rows * row_bytes;
         self.us += costs.sorted_us(self.rows);
@@ -298,7 +323,7 @@ impl Choice {
         self
     }
 
-    /// Ended after so many rows.
+    /// Ended after `limit` rows; the first one comes after `first_us`.
     pub(super) fn limited(mut self, first_us: f64, limit: Option<u64>) -> Choice {
         let Some(limit) = limit else { return self };
         let part = if self.rows > 0.0 { (limit as f64 / self.rows).min(1.0) } else { 1.0 };

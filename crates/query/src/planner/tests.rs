@@ -295,15 +295,8 @@ fn joins_are_by_index_while_few_rows_match_and_by_hash_when_many_do() {
 #[test]
 fn hints_force_joins_and_their_order() {
     let tables = customers_and_orders();
-    let methods = [
-        JoinMethod::BlockNestedLoops,
-        JoinMethod::IndexNestedLoops,
-        JoinMethod::IndexSortMerge,
-        JoinMethod::SortMerge,
-        JoinMethod::Hash,
-    ];
     for (first, second) in [(0, 1), (1, 0)] {
-        for method in methods {
+        for method in JoinMethod::ALL {
             let mut request = request(&tables, vec![equal(1, 4), less(1, 300)], &[0, 2, 3, 5]);
             request.hints.order = Some(vec![first, second]);
             request.hints.joins = vec![(second, method)];

@@ -4,7 +4,7 @@ use super::super::entry::Entry;
 use super::super::state::{State, Store, count};
 use super::policy::{self, Choice};
 use super::slot::slot_bytes;
-use super::write_buffer::Offer;
+use super::write_buffer::{Buffered, Offer};
 use crate::error::{TierError, TierErrorKind};
 use crate::granules::Base;
 use crate::page_tier::{DeltaRead, PageWrite, Written};
@@ -125,7 +125,7 @@ impl Store {
         // (None: it was settled into its map page since it was looked for.)
         let Some(Ok(entry)) = state.entry_in_memory(self, write.page) else { return false };
         let held = state.deltas.buffer.get(write.page);
-        let newest = entry.version().max(held.map(|held| held.delta.version));
+        let newest = newest(entry, held);
         if !entry.has_base(base) || newest.is_none_or(|newest| newest > write.version) {
             return false;
         }
@@ -168,7 +168,10 @@ impl State {
     /// The newest version of a page whose entry is `entry`: what waits in the write buffer is
     /// newer.
     pub(crate) fn newest_version(&self, page: PageId, entry: Entry) -> Option<Lsn> {
-        let held = self.deltas.buffer.get(page).map(|held| held.delta.version);
-        entry.version().max(held)
+        newest(entry, self.deltas.buffer.get(page))
     }
+}
+
+fn newest(entry: Entry, held: Option<&Buffered>) -> Option<Lsn> {
+    entry.version().max(held.map(|held| held.delta.version))
 }
