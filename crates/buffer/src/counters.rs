@@ -68,3 +68,12 @@ pub(crate) struct Counters {
     pub(crate) reading_max: Counter,
     pub(crate) depths: Counter,
 }
+
+impl Counters {
+    /// The tier begins to read `pages` pages.
+    pub(crate) fn note_reading(&self, pages: u64) {
+        let at_once = self.reading.raise(pages);
+        self.reading_max.reach(at_once);
+        self.depths.add(at_once * pages);
+    }
+}

@@ -10,7 +10,7 @@ use crate::pool::BufferPool;
 use crate::read_ahead::KeptOut;
 use crate::replacement::Incoming;
 use firndb_base::{Lsn, PageId};
-use firndb_tier::{Found, PageRead};
+use firndb_tier::{Found, PageRead, TierError};
 
 /// The result of a lookup in DRAM alone.
 pub enum InMemory<'a> {
@@ -263,16 +263,8 @@ impl BufferPool {
     pub(crate) fn read_one(&self, incoming: &mut Incoming<'_>) -> Fixed<Found> {
         let mut reads = [incoming.tier_read()];
         self.read_from_tier(&mut reads);
-        let [read] = reads;
-        self.check_found(read, self.log.end())
-    }
-
-    /// Reads pages into their frames.
-    pub(crate) fn read(&self, incoming: &mut [Incoming<'_>]) -> Vec<Fixed<Found>> {
-        let mut reads: Vec<PageRead<'_>> = incoming.iter_mut().map(Incoming::tier_read).collect();
-        self.read_from_tier(&mut reads);
-        let end = self.log.end();
-        reads.into_iter().map(|read| self.check_found(read, end)).collect()
+        let [PageRead { page, outcome, .. }] = reads;
+        self.check_found(page, outcome, self.log.end())
     }
 
     fn read_from_tier(&self, reads: &mut [PageRead<'_>]) {
@@ -287,9 +279,14 @@ impl BufferPool {
     }
 
     /// What the tier returned of a page, while the log ended at `end` or before.
-    fn check_found(&self, read: PageRead<'_>, end: Lsn) -> Fixed<Found> {
-        match read.outcome {
-            Ok(found) if found.version >= end => Err(self.version_past_log(read.page, found.version)),
+    pub(crate) fn check_found(
+        &self,
+        page: PageId,
+        outcome: Result<Found, TierError>,
+        end: Lsn,
+    ) -> Fixed<Found> {
+        match outcome {
+            Ok(found) if found.version >= end => Err(self.version_past_log(page, found.version)),
             outcome => outcome.map_err(BufferError::from),
         }
     }
@@ -303,9 +300,7 @@ struct BeingRead<'a> {
 
 impl<'a> BeingRead<'a> {
     fn count(counters: &'a Counters, pages: u64) -> BeingRead<'a> {
-        let at_once = counters.reading.raise(pages);
-        counters.reading_max.reach(at_once);
-        counters.depths.add(at_once * pages);
+        counters.note_reading(pages);
         BeingRead { counters, pages }
     }
 }

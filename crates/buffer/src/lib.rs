@@ -37,6 +37,7 @@
 #![deny(unsafe_code)]
 #![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
+mod bringing;
 mod changed;
 mod cleaner;
 mod cleaner_call;
@@ -49,6 +50,7 @@ mod fix;
 mod frame;
 mod free_frames;
 mod guard;
+mod hints;
 mod layout;
 mod miss_curve;
 mod page_table;

@@ -1,9 +1,9 @@
 //! Reading ahead: bringing pages in before a thread fixes them, many with one read of the tier.
 //!
 //! [`BufferPool::bring_in`] reads a batch in the calling thread. [`BufferPool::read_ahead`] queues
-//! page numbers for the reader threads; each of them takes a window of the queue, claims frames and
-//! reads the window as one batch. There are several readers, so that the device has the pages of
-//! some while others hand theirs out, or wait for the slowest page of a window.
+//! page numbers for the reader threads; each of them keeps a window of the queue under way, hands
+//! over each page as it comes, and begins others in their place (`bringing.rs`). There are several
+//! readers, so that the device has the pages of some while others hand theirs out.
 //!
 //! Invariants:
 //! * All of this is a hint. What is queued may be dropped, by a full queue, for want of a frame, or
@@ -18,9 +18,10 @@
 //!   the callers of `bring_in` (`read_queue.rs`).
 
 use crate::frame::state::can_be_held;
-use crate::page_use::{PageUse, Uses};
+use crate::hints::{Hint, Listed};
+use crate::page_use::PageUse;
 use crate::pool::BufferPool;
-use crate::replacement::Incoming;
+use crate::read_queue::Queued;
 use firndb_base::sync::thread;
 use firndb_base::{PageId, Progress};
 use firndb_tier::Whereabouts;
@@ -51,9 +52,10 @@ impl BufferPool {
         let mut came = 0;
         for part in [&now, &beside] {
             // What no reader has taken by then is read here.
-            let brought = self.bring(part.iter().copied(), portion.frames - came.min(portion.frames));
-            came += brought.came;
-            if brought.passed < part.len() {
+            let left = portion.frames - came.min(portion.frames);
+            let mut listed = Listed { hints: part, passed: 0 };
+            came += self.bring(&mut listed, left, left);
+            if listed.passed < part.len() {
                 return (came > 0).then_some(came);
             }
         }
@@ -160,20 +162,17 @@ impl BufferPool {
         self.read_ahead.close();
     }
 
-    /// Reads a window of the queue, as one batch of the tier. A step of a reader thread: to be
-    /// called again at once after `Worked`, and after [`BufferPool::wait_for_read_ahead`] after
-    /// `Idle`. The caller holds no latch.
+    /// Reads what is queued, a window at one time, until the queue is empty or frames are short. A
+    /// step of a reader thread: to be called again at once after `Worked`, and after
+    /// [`BufferPool::wait_for_read_ahead`] after `Idle`. The caller holds no latch.
     pub fn read_ahead_step(&self) -> Progress {
-        let window = self.read_ahead.take_window();
-        if window.is_empty() {
+        let mut queued = Queued::new(&self.read_ahead);
+        if queued.is_empty() {
             return Progress::Idle;
         }
-        let portion = self.read_ahead.for_readers.take(window.len());
-        let brought = self.bring(window.iter().copied(), portion.frames);
-        if (1..window.len()).contains(&brought.passed) {
-            // Frames were short: the next step may wait for one.
-            self.read_ahead.push_front(&window[brought.passed..]);
-        }
+        let portion = self.read_ahead.for_readers.take(self.read_window());
+        self.bring(&mut queued, portion.frames, usize::MAX);
+        queued.put_back_the_rest();
         Progress::Worked
     }
 
@@ -189,39 +188,8 @@ impl BufferPool {
         found.extend(pages.iter().map(|page| self.seems_resident(*page)));
     }
 
-    fn seems_resident(&self, page: PageId) -> bool {
+    pub(crate) fn seems_resident(&self, page: PageId) -> bool {
         self.table.find(&self.frames, page).is_some()
-    }
-
-    /// Reads those of the pages that are in no frame as one batch of `most` at most.
-    fn bring(&self, wanted: impl Iterator<Item = (PageId, PageUse)>, most: usize) -> Brought {
-        let mut incoming: Vec<Incoming<'_>> = Vec::with_capacity(most);
-        let mut brought = Brought { passed: 0, came: 0 };
-        for (page, page_use) in wanted {
-            if incoming.len() == most || self.check_usable().is_err() {
-                break;
-            }
-            if can_be_held(page) && !self.seems_resident(page) {
-                // Latches of pages that come in are held from the second page on.
-                let claimed = match incoming.is_empty() {
-                    true => self.claim(page_use).ok(),
-                    false => self.claim_at_hand(page_use),
-                };
-                let Some(claimed) = claimed else { break };
-                incoming.extend(claimed.install(page, Uses::of(page_use).ahead()));
-            }
-            brought.passed += 1;
-        }
-        incoming.retain(|incoming| !self.read_ahead.is_kept_out(incoming.page()));
-        let found = self.read(&mut incoming);
-        for (incoming, found) in incoming.into_iter().zip(found) {
-            if let Ok(found) = found
-                && self.arrive(incoming, found).is_ok_and(|hold| hold.is_some())
-            {
-                brought.came += 1;
-            }
-        }
-        brought
     }
 }
 
@@ -250,15 +218,4 @@ impl Drop for KeptOut<'_> {
     fn drop(&mut self) {
         self.pool.read_ahead.end_keeping_out(self.page);
     }
-}
-
-/// A page to bring in, and what for.
-type Hint = (PageId, PageUse);
-
-/// What became of the pages that were to be brought in.
-struct Brought {
-    /// Pages looked at: the first ones.
-    passed: usize,
-    /// Pages brought in.
-    came: usize,
 }

@@ -3,7 +3,7 @@
 //! Invariant: there are no more pages in the queue, nor frames being filled for them, than an
 //! eighth of the pool's frames.
 
-use crate::page_use::PageUse;
+use crate::hints::{Hint, Hints};
 use crate::ranks;
 use firndb_base::PageId;
 use firndb_base::sync::atomic::{
@@ -11,6 +11,7 @@ use firndb_base::sync::atomic::{
     Ordering::{AcqRel, Acquire, Release},
 };
 use firndb_base::sync::{Condvar, Mutex};
+use firndb_tier::PageReads;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ const READERS_MAX: usize = 4;
 const READERS_MIN: usize = 2;
 /// Page reads that a device has in flight at its best, for each reader.
 const READS_A_READER: usize = 8;
+
+/// Readers' and callers' reads that are kept to be used again.
+const READS_KEPT: usize = 16;
 
 /// How many frames may be filled at once for one purpose.
 pub(crate) struct Share {
@@ -63,9 +67,11 @@ pub(crate) struct ReadAhead {
     pub(crate) readers: usize,
     /// Whether readers run; without them nothing is queued.
     open: AtomicBool,
-    queue: Mutex<VecDeque<(PageId, PageUse)>>,
+    queue: Mutex<VecDeque<Hint>>,
     /// Notified when pages are queued, and when the readers are to end.
     called: Condvar,
+    /// To be used again.
+    reads: Mutex<Vec<PageReads>>,
     /// Pages that are not read ahead.
     kept_out: Mutex<Vec<PageId>>,
     pub(crate) for_readers: Share,
@@ -80,6 +86,7 @@ impl ReadAhead {
             open: AtomicBool::new(false),
             queue: ranks::AHEAD.mutex(VecDeque::new()),
             called: Condvar::new(),
+            reads: ranks::AHEAD.mutex(Vec::new()),
             kept_out: ranks::AHEAD.mutex(Vec::new()),
             for_readers: Share::of(frames),
             for_callers: Share::of(frames),
@@ -113,14 +120,27 @@ impl ReadAhead {
         self.readers = reads.div_ceil(READS_A_READER).clamp(READERS_MIN, READERS_MAX);
     }
 
-    pub(crate) fn take_window(&self) -> Vec<(PageId, PageUse)> {
+    /// Moves the queue's first pages, `most` at most, to the end of `pages`.
+    fn take(&self, most: usize, pages: &mut VecDeque<Hint>) {
         let mut queue = self.queue.lock();
-        let pages = self.window().min(queue.len());
-        queue.drain(..pages).collect()
+        let most = most.min(queue.len());
+        pages.extend(queue.drain(..most));
+    }
+
+    /// For one thread's reads; to be given back, so that what they own is used again.
+    pub(crate) fn take_reads(&self) -> PageReads {
+        self.reads.lock().pop().unwrap_or_default()
+    }
+    pub(crate) fn keep_reads(&self, reads: PageReads) {
+        assert_eq!(reads.under_way(), 0, "what was begun has come");
+        let mut kept = self.reads.lock();
+        if kept.len() < READS_KEPT {
+            kept.push(reads);
+        }
     }
 
     /// Puts pages in front that the next window begins with; what does not fit is dropped.
-    pub(crate) fn push_front(&self, pages: &[(PageId, PageUse)]) {
+    pub(crate) fn push_front(&self, pages: &[Hint]) {
         let mut queue = self.queue.lock();
         if self.is_open() {
             for page in pages.iter().rev() {
@@ -137,7 +157,7 @@ impl ReadAhead {
     }
 
     /// Queues pages while there is space and readers run; returns how many.
-    pub(crate) fn push(&self, pages: impl Iterator<Item = (PageId, PageUse)>) -> usize {
+    pub(crate) fn push(&self, pages: impl Iterator<Item = Hint>) -> usize {
         let mut queue = self.queue.lock();
         if !self.is_open() {
             return 0;
@@ -181,6 +201,47 @@ impl ReadAhead {
         self.open.store(false, Release);
         queue.clear();
         self.called.notify_all();
+    }
+}
+
+/// The queue, for a reader: a window of it is taken at a time, and what is left of that put back.
+pub(crate) struct Queued<'a> {
+    ahead: &'a ReadAhead,
+    taken: VecDeque<Hint>,
+    /// Pages that were looked at.
+    passed: usize,
+}
+
+impl Queued<'_> {
+    pub(crate) fn new(ahead: &ReadAhead) -> Queued<'_> {
+        let mut taken = VecDeque::new();
+        ahead.take(ahead.window(), &mut taken);
+        Queued { ahead, taken, passed: 0 }
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken.is_empty()
+    }
+    /// Puts back what is left, since frames were short: the next reader may wait for one. If there
+    /// was none at all, it is dropped.
+    pub(crate) fn put_back_the_rest(mut self) {
+        if self.passed > 0 && !self.taken.is_empty() {
+            self.ahead.push_front(self.taken.make_contiguous());
+        }
+    }
+}
+
+impl Hints for Queued<'_> {
+    fn next(&mut self, more: usize) -> Option<Hint> {
+        if self.taken.is_empty() {
+            self.ahead.take(more, &mut self.taken);
+        }
+        let next = self.taken.pop_front();
+        self.passed += usize::from(next.is_some());
+        next
+    }
+    fn put_back(&mut self, hint: Hint) {
+        self.passed -= 1;
+        self.taken.push_front(hint);
     }
 }
 

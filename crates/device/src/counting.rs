@@ -2,6 +2,8 @@
 
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 use crate::error::DeviceError;
+use crate::in_flight::{InFlight, OwnedRead, ReadDone};
+use firndb_base::clock::Moment;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 
@@ -249,6 +251,19 @@ impl Device for Counting {
         }
         let failed = batch.iter().filter(|io| io.outcome.is_err()).count();
         self.counters.errors.fetch_add(failed as u64, Ordering::Relaxed);
+    }
+
+    fn begin_read(&self, in_flight: &mut InFlight, read: OwnedRead) {
+        let _call = self.begin();
+        self.counters.reads.add(read.len as u64);
+        self.inner.begin_read(in_flight, read);
+    }
+
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        let _call = self.begin();
+        let done = self.inner.next_read(in_flight, until)?;
+        let outcome = self.counted(done.outcome);
+        Some(ReadDone { outcome, ..done })
     }
 
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {

@@ -1,6 +1,8 @@
 //! The seam for I/O.
 
 use crate::error::{DeviceError, DeviceErrorKind};
+use crate::in_flight::{InFlight, OwnedRead, ReadDone};
+use firndb_base::clock::Moment;
 use firndb_base::sync::before_device;
 
 /// When a write is safe from a power cut.
@@ -58,8 +60,8 @@ pub enum IoOp<'a> {
 
 /// A block device, or a file that stands for one.
 ///
-/// Every call blocks until it is done and may be made from any thread. A range that two calls write
-/// at the same time holds either's blocks.
+/// Calls block until they are done, but for [`Device::begin_read`]; any thread may make them.
+/// A range that two calls write at the same time holds either's blocks.
 pub trait Device: Send + Sync + std::fmt::Debug {
     /// Name and geometry; constant.
     fn info(&self) -> &DeviceInfo;
@@ -91,6 +93,19 @@ pub trait Device: Send + Sync + std::fmt::Debug {
                 IoOp::Write(data, durability) => self.write(io.offset, data, *durability),
             };
         }
+    }
+
+    /// Begins a read, which is under way in `in_flight` from then on, beside what is there. A
+    /// device that cannot do so reads now. `in_flight` is used with one device only.
+    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
+        let outcome = self.read(read.offset, &mut read.buf[..read.len]);
+        in_flight.complete(read, outcome);
+    }
+
+    /// Waits for the next of the reads under way to complete; until `until` at most, if that is
+    /// given. `None` if none did, or none is under way.
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        in_flight.next_sleeping(until)
     }
 
     /// Makes the device at least `len` bytes long; durable when it returns. Kind `NoSpace` if it

@@ -18,9 +18,12 @@ pub use space::available_bytes;
 
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
 use crate::error::{DeviceError, DeviceErrorKind};
+use crate::in_flight::{InFlight, OwnedRead, ReadDone};
 use crate::ring::{Direction, RawTransfer, RingPool};
-use firndb_base::sync::Mutex;
+use crate::ring_reads::RingReads;
+use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::{Mutex, before_device};
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use std::path::Path;
@@ -142,7 +145,7 @@ impl FileDevice {
         unsafe { rings.run(self.file.fd().as_raw_fd(), &mut raw) };
         for (transfer, place) in raw.iter().zip(places) {
             let io = &mut batch[place];
-            io.outcome = self.finish(io, transfer, sync);
+            io.outcome = self.finish(io, (transfer.result, transfer.direction, transfer.len as usize), sync);
         }
     }
 
@@ -167,22 +170,39 @@ impl FileDevice {
     }
 
     /// The outcome of what the kernel did; does what it left.
-    fn finish(&self, io: &mut Io<'_>, transfer: &RawTransfer, sync: SyncBy) -> Result<(), DeviceError> {
-        let len = transfer.len as usize;
-        match transfer.result {
+    fn finish(
+        &self,
+        io: &mut Io<'_>,
+        (result, direction, len): (Result<usize, Errno>, Direction, usize),
+        sync: SyncBy,
+    ) -> Result<(), DeviceError> {
+        match result {
             Ok(moved) if moved == len => Ok(()),
             Ok(moved) => self.perform(io, moved - moved % self.info.logical_block, sync),
             // Not done, rather than failed: these say that the ring could not take it.
             Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::OPNOTSUPP | Errno::INVAL) => {
                 self.perform(io, 0, sync)
             }
-            Err(errno) if transfer.direction == Direction::Read => {
-                Err(self.file.read_failed(io.offset, len, errno))
-            }
+            Err(errno) if direction == Direction::Read => Err(self.file.read_failed(io.offset, len, errno)),
             Err(errno) => {
-                let durable = transfer.direction == Direction::WriteDurable;
+                let durable = direction == Direction::WriteDurable;
                 Err(self.file.write_failed(io.offset, len, durable, errno))
             }
+        }
+    }
+}
+
+impl FileDevice {
+    /// Takes over what the kernel has done of the reads under way, or waits for it until `until`.
+    fn reap(&self, in_flight: &mut InFlight, until: Option<Moment>) {
+        let Some(ring) = &mut in_flight.ring else { return };
+        let mut over = Vec::new();
+        ring.wait(until.map(|until| until.since(clock::now())), &mut over);
+        for (mut read, result) in over {
+            let (offset, len) = (read.offset, read.len);
+            let mut io = Io { offset, op: IoOp::Read(&mut read.buf[..len]), outcome: Ok(()) };
+            let outcome = self.finish(&mut io, (result, Direction::Read, len), SyncBy::Transfer);
+            in_flight.complete(read, outcome);
         }
     }
 }
@@ -240,6 +260,43 @@ impl Device for FileDevice {
         {
             for io in batch.iter_mut().filter(|io| is_durable_write(io) && io.outcome.is_ok()) {
                 io.outcome = Err(error.clone());
+            }
+        }
+    }
+
+    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
+        if let Err(error) = check_transfer(&self.info, self.len(), read.offset, read.len) {
+            return in_flight.complete(read, Err(error));
+        }
+        if self.rings.is_some() && read.len > 0 && self.file.is_aligned(&read.buf) {
+            if in_flight.ring.is_none() {
+                in_flight.ring = RingReads::new();
+            }
+            if let Some(ring) = &mut in_flight.ring {
+                match ring.push(self.file.fd().as_raw_fd(), read) {
+                    Ok(()) => return,
+                    Err(back) => read = back,
+                }
+            }
+        }
+        let outcome = self.file.read(read.offset, &mut read.buf[..read.len]);
+        in_flight.complete(read, outcome);
+    }
+
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        before_device();
+        loop {
+            if let Some(done) = in_flight.take_done() {
+                return Some(done);
+            }
+            let end = [until, in_flight.next_moment()].into_iter().flatten().min();
+            match in_flight.ring.as_ref().map_or(0, RingReads::count) {
+                0 => return in_flight.next_sleeping(until),
+                _ => self.reap(in_flight, end),
+            }
+            let now = clock::now();
+            if end.is_some_and(|end| end <= now) {
+                return in_flight.take(now);
             }
         }
     }

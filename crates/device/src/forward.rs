@@ -21,7 +21,7 @@
 /// ```
 ///
 /// `submit` is named where batches are to stay batches; left out, each transfer is a read or a
-/// write.
+/// write. So is `reads`, for `begin_read` and `next_read`, where reads are to complete one by one.
 #[macro_export]
 macro_rules! forward {
     ($field:tt: $($method:ident),+ $(,)?) => { $($crate::forward!(@ $field $method);)+ };
@@ -60,6 +60,18 @@ macro_rules! forward {
             self.$field.submit(batch);
         }
     };
+    (@ $field:tt reads) => {
+        fn begin_read(&self, in_flight: &mut $crate::InFlight, read: $crate::OwnedRead) {
+            self.$field.begin_read(in_flight, read);
+        }
+        fn next_read(
+            &self,
+            in_flight: &mut $crate::InFlight,
+            until: Option<$crate::forward::Moment>,
+        ) -> Option<$crate::ReadDone> {
+            self.$field.next_read(in_flight, until)
+        }
+    };
     (@ $field:tt grow) => {
         fn grow(&self, len: u64, fill: $crate::Fill) -> Result<(), $crate::DeviceError> {
             self.$field.grow(len, fill)
@@ -76,3 +88,6 @@ macro_rules! forward {
         }
     };
 }
+
+/// What the macro names, so that its users need not depend on that crate.
+pub use firndb_base::clock::Moment;

@@ -14,7 +14,8 @@
 //! panic.
 //!
 //! Unsafe code is in `aligned` (memory), `ring` and its one caller in `file` (memory lent to the
-//! kernel). `docs/internals/devices.md` has the whole for users.
+//! kernel), and `ring_reads` (memory handed to it). `docs/internals/devices.md` has the whole for
+//! users.
 
 mod absent;
 mod aligned;
@@ -26,11 +27,13 @@ mod device;
 mod error;
 pub mod faulty;
 mod file;
-mod forward;
+pub mod forward;
+mod in_flight;
 mod memory;
 mod overlay;
 mod recording;
 mod ring;
+mod ring_reads;
 pub mod trace;
 
 pub use absent::AbsentDevice;
@@ -42,6 +45,7 @@ pub use device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 pub use error::{DeviceError, DeviceErrorKind};
 pub use faulty::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
 pub use file::{FileDevice, FileOptions, available_bytes, remove_file, sync_directory};
+pub use in_flight::{InFlight, OwnedRead, ReadDone};
 pub use memory::MemoryDevice;
 pub use overlay::{Overlay, OverlaySpace};
 pub use recording::Recording;

@@ -16,6 +16,8 @@ pub use space::OverlaySpace;
 
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp, check_transfer, whole_blocks};
 use crate::error::DeviceError;
+use crate::in_flight::{InFlight, OwnedRead, ReadDone};
+use firndb_base::clock::Moment;
 use firndb_base::sync::{Arc, RwLock};
 use space::ChunkLocation;
 use std::collections::BTreeMap;
@@ -233,6 +235,18 @@ impl Device for Overlay {
         for (io, outcome) in through.into_iter().zip(outcomes) {
             *outcome = io.outcome;
         }
+    }
+
+    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
+        if self.shows_base(read.offset, read.len) {
+            return self.base.begin_read(in_flight, read);
+        }
+        let outcome = self.read(read.offset, &mut read.buf[..read.len]);
+        in_flight.complete(read, outcome);
+    }
+
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        self.base.next_read(in_flight, until)
     }
 
     /// Takes no space: what is written does.

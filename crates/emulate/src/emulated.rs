@@ -5,9 +5,12 @@ use crate::nand::{NandConfig, NandDevice, NandReport};
 use crate::pacer::Pacer;
 use crate::request::Request;
 use crate::statistics::Statistics;
+use firndb_base::clock::Moment;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
-use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use firndb_device::{
+    Device, DeviceError, DeviceInfo, Durability, Fill, InFlight, Io, IoOp, OwnedRead, ReadDone,
+};
 use firndb_profile::{DeviceProfile, ProfileError};
 use std::time::Duration;
 
@@ -190,6 +193,32 @@ impl Device for Emulated {
         let completion = self.pacer.submit_batch(&requests);
         self.inner.submit(batch);
         self.pacer.wait_until(completion);
+    }
+
+    /// The bytes are read now; the read is complete at the model's moment.
+    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
+        let request = self.checked(Request::read(read.offset, read.len as u64));
+        if self.is_free() {
+            return self.inner.begin_read(in_flight, read);
+        }
+        let completion = self.pacer.submit(&request);
+        let Some(flash) = &self.flash else {
+            let outcome = self.inner.read(read.offset, &mut read.buf[..read.len]);
+            return in_flight.complete_at(completion, read, outcome);
+        };
+        let mut below = InFlight::default();
+        flash.begin_read(&mut below, read);
+        let completion = below.next_moment().map_or(completion, |moment| moment.max(completion));
+        let done = below.take(completion).expect("flash completes a read at a moment, or at once");
+        in_flight.complete_at(completion, done.read, done.outcome);
+    }
+
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        match in_flight.next_moment() {
+            Some(_) => in_flight.next(until, |moment| self.pacer.wait_until(moment)),
+            // Those that were begun while calls took no time.
+            None => self.inner.next_read(in_flight, until),
+        }
     }
 
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {

@@ -6,5 +6,5 @@
 pub use firndb_device::*;
 pub use firndb_device::{
     AlignedBuf, Count, Device, DeviceCounts, DeviceError, DeviceErrorKind, DeviceInfo, Durability,
-    FileDevice, FileOptions, Fill, Io, IoOp, MemoryDevice,
+    FileDevice, FileOptions, Fill, InFlight, Io, IoOp, MemoryDevice, OwnedRead, ReadDone,
 };

@@ -11,7 +11,9 @@
 //!
 //! Locks: `state` is a leaf; nothing sleeps under it.
 
-use firndb::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill};
+use firndb::device::{
+    Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, InFlight, OwnedRead, ReadDone,
+};
 use firndb_base::clock::{self, Moment};
 use firndb_base::rng::Rng;
 use firndb_base::sync::{Arc, Mutex};
@@ -262,6 +264,26 @@ impl Device for Medium {
         let state = self.state.lock();
         buf.copy_from_slice(&state.now[self.range(&state, offset, len)?]);
         Ok(())
+    }
+
+    /// Its bytes are those that are there when it begins.
+    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
+        let (offset, len) = (read.offset, read.len);
+        let mut state = self.state.lock();
+        match self.range(&state, offset, len) {
+            Err(error) => in_flight.complete(read, Err(error)),
+            Ok(range) => {
+                read.buf[..len].copy_from_slice(&state.now[range]);
+                let end = state.timing.end(clock::now(), Call::Read(offset, len));
+                in_flight.complete_at(end, read, Ok(()));
+            }
+        }
+    }
+
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        let done = in_flight.next(until, clock::sleep_until)?;
+        let outcome = if self.state.lock().gone { Err(self.gone()) } else { done.outcome };
+        Some(ReadDone { outcome, ..done })
     }
 
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {

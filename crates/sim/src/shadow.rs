@@ -22,7 +22,9 @@ use crate::images::Images;
 use firndb::{Lsn, PageId};
 use firndb_base::checksum::crc32c;
 use firndb_log::{Appended, LogError, Record};
-use firndb_tier::{Allocation, Base, Changes, Found, PageRead, PageTier, PageWrite, TierError, Written};
+use firndb_tier::{
+    Allocation, Base, Changes, Found, PageRead, PageReads, PageTier, PageWrite, TierError, Written,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -47,6 +49,8 @@ struct Pages {
     opening: u64,
     known: BTreeMap<PageId, Known>,
     images: Images,
+    /// What was known of the pages that are being read one by one.
+    under_way: BTreeMap<PageId, Option<Known>>,
     /// A backup reads, too, past the buffer: a page that is owed may be read twice.
     lenient: bool,
     compared: u64,
@@ -186,6 +190,26 @@ impl PageTier for Watched {
                 pages.read(read.page, found, read.buf, before);
             }
         }
+    }
+    fn begin_reads(&self, reads: &mut PageReads, pages: &[(usize, PageId)]) {
+        for (_, page) in pages {
+            let mut shadow = self.shadow.pages();
+            let known = shadow.known.get(page).copied();
+            shadow.under_way.insert(*page, known);
+        }
+        self.tier.begin_reads(reads, pages);
+    }
+    fn next_reads(&self, reads: &mut PageReads) -> bool {
+        let have_come = self.tier.next_reads(reads);
+        let mut pages = self.shadow.pages();
+        for read in reads.came() {
+            // The buffer reads a page once at a time.
+            let before = pages.under_way.remove(&read.page).expect("it was begun");
+            if let Ok(found) = *read.outcome {
+                pages.read(read.page, found, &read.bytes[..self.tier.page_size()], before);
+            }
+        }
+        have_come
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         let known = |shadow: &Shadow, page| shadow.pages().known.get(&page).copied();

@@ -75,6 +75,7 @@ use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::CacheStatistics;
 use crate::page_cache::{CacheKind, CacheState, Cached, PageCache, RebuildFrom};
+use crate::page_reads::PageReads;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Whereabouts};
 use directory::Directory;
 use firndb_base::sync::Arc;
@@ -92,12 +93,15 @@ pub fn owner(device: &dyn Device) -> Option<DatabaseId> {
 }
 
 impl PageTier for FlashCache {
-    crate::forward_tier!(store: reserve, unreserve, prepare, statistics);
+    crate::forward_tier!(store: reserve, unreserve, prepare, statistics, next_reads);
     fn page_size(&self) -> usize {
         self.geometry.page_size
     }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.read_batch(reads);
+    }
+    fn begin_reads(&self, reads: &mut PageReads, pages: &[(usize, PageId)]) {
+        self.begin_reads(reads, pages);
     }
     fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
         self.store.whereabouts(pages, found);

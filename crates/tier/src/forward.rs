@@ -34,6 +34,11 @@ macro_rules! forward_tier {
             self.$field.read_batch(reads);
         }
     };
+    (@ $field:tt next_reads) => {
+        fn next_reads(&self, reads: &mut $crate::PageReads) -> bool {
+            self.$field.next_reads(reads)
+        }
+    };
     (@ $field:tt whereabouts) => {
         fn whereabouts(
             &self,

@@ -22,9 +22,12 @@ mod error;
 #[doc(hidden)]
 pub mod forward;
 mod granules;
+mod late_reads;
 mod merged_reads;
 pub mod page_cache;
+mod page_reads;
 mod page_tier;
+mod piece_reads;
 mod poison;
 mod ranks;
 pub mod store;
@@ -36,6 +39,7 @@ pub use granules::{Base, Changes};
 pub use page_cache::{
     BackingStore, CacheKind, CacheOptions, CacheSite, CacheState, Cached, PageCache, RebuildFrom,
 };
+pub use page_reads::{PageCame, PageReads};
 pub use page_tier::{
     Allocation, DeltaRead, Found, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts,
     Written,

@@ -94,15 +94,15 @@ pub(crate) fn read_pieces(
 
 /// A number of adjacent pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Request {
-    pieces: usize,
-    bytes: usize,
+pub(crate) struct Request {
+    pub(crate) pieces: usize,
+    pub(crate) bytes: usize,
     /// Bytes of the staging buffer that it takes: all or none.
     staged: usize,
 }
 
 /// The requests for pieces that are in the order of their offsets.
-fn merged(pieces: &[Piece<'_>]) -> Vec<Request> {
+pub(crate) fn merged(pieces: &[Piece<'_>]) -> Vec<Request> {
     let mut requests = Vec::with_capacity(pieces.len());
     let mut rest = pieces;
     while let [first, ..] = rest {

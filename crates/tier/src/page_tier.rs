@@ -2,6 +2,7 @@
 
 use crate::error::TierError;
 use crate::granules::{Base, Changes};
+use crate::page_reads::PageReads;
 use firndb_base::{Lsn, PageId};
 use firndb_log::{Appended, LogClass, LogError, Record};
 
@@ -260,6 +261,18 @@ pub trait PageTier: Send + Sync {
 
     /// Reads the newest version that the tier knows of each page.
     fn read_batch(&self, reads: &mut [PageRead<'_>]);
+
+    /// Begins to read the newest versions of pages, by tags of which none is under way; for the
+    /// number of pages see [`PageReads::space`]. Some may come now.
+    fn begin_reads(&self, reads: &mut PageReads, pages: &[(usize, PageId)]) {
+        reads.begin(pages.len(), self.page_size());
+        reads.read_now(self.page_size(), pages, |batch| self.read_batch(batch));
+    }
+
+    /// Waits until pages have come of those that are under way; false if none is.
+    fn next_reads(&self, reads: &mut PageReads) -> bool {
+        reads.has_come()
+    }
 
     /// Replaces `found` by the whereabouts of `pages`, in order, by what is in memory: waits
     /// for no device.

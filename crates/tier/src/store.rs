@@ -72,6 +72,7 @@ mod overlay;
 mod pins;
 mod places;
 mod read;
+mod reads;
 mod records;
 mod redo;
 mod rewrite;
@@ -100,8 +101,10 @@ pub use options::{DeltaPolicy, Layout, Placement, Policy, StoreOptions};
 pub use state::Store;
 
 use crate::error::{TierError, TierErrorKind};
+use crate::late_reads::LateReads;
 use crate::merged_reads::Staging;
 use crate::page_cache::BackingStore;
+use crate::page_reads::PageReads;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, TierStatistics, Whereabouts};
 use crate::poison::Poison;
 use crate::ranks;
@@ -114,7 +117,7 @@ use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::Device;
 use firndb_log::{Appended, Log, LogClass, LogError, Record};
-use geometry::{Geometry, Place};
+use geometry::{Geometry, Place, check_blocks};
 use header::Header;
 use map_block::Anchor;
 use map_log::MapLog;
@@ -249,6 +252,7 @@ impl Store {
             progress: Condvar::new(),
             staging: ranks::STAGING.mutex(Vec::new()),
             read_staging: Staging::new(&ranks::READ_STAGING),
+            late_reads: LateReads::new(),
             syncs: Syncs::new(),
             counters: Counters::default(),
         };
@@ -369,26 +373,18 @@ impl Store {
     }
 }
 
-fn check_blocks(device: &dyn Device, geometry: &Geometry) -> Result<(), TierError> {
-    let block = device.info().logical_block;
-    if geometry.page_size < block || geometry.meta_bytes < block {
-        let message = format!(
-            "{} has blocks of {block} bytes: pages of {} bytes and metadata pages of {} bytes cannot be smaller",
-            device.info().name,
-            geometry.page_size,
-            geometry.meta_bytes
-        );
-        return Err(TierError::new(TierErrorKind::BadArgument, message));
-    }
-    Ok(())
-}
-
 impl PageTier for Store {
     fn page_size(&self) -> usize {
         self.geometry.page_size
     }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.read_batch(reads);
+    }
+    fn begin_reads(&self, reads: &mut PageReads, pages: &[(usize, PageId)]) {
+        self.begin_reads(reads, pages);
+    }
+    fn next_reads(&self, reads: &mut PageReads) -> bool {
+        self.next_reads(reads)
     }
     fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
         self.whereabouts(pages, found);

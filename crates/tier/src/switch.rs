@@ -19,6 +19,7 @@
 
 use crate::error::TierError;
 use crate::page_cache::PageCache;
+use crate::page_reads::PageReads;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Whereabouts};
 use crate::ranks;
 use crate::store::Store;
@@ -110,6 +111,16 @@ impl PageTier for CacheSwitch {
     crate::forward_tier!(store: page_size, unreserve, prepare, statistics);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.with(|tier| tier.read_batch(reads));
+    }
+    fn begin_reads(&self, reads: &mut PageReads, pages: &[(usize, PageId)]) {
+        self.with(|tier| tier.begin_reads(reads, pages));
+    }
+    /// What is under way was not in the cache when it began, whichever that was, and the store has
+    /// it. So it does not matter that the cache may have changed since: the buffer brings a page in
+    /// once at a time, and no newer version can have come.
+    fn next_reads(&self, reads: &mut PageReads) -> bool {
+        let _latch = self.cache.read();
+        self.store.next_reads(reads)
     }
     fn whereabouts(&self, pages: &[PageId], found: &mut Vec<Whereabouts>) {
         self.with(|tier| tier.whereabouts(pages, found));

@@ -1,6 +1,7 @@
 //! The tests of this crate's public interface, in one program: each file is one promise or one way
 //! to break it.
 
+mod a_slow_page_holds_up_no_other;
 mod changes_are_counted_from_the_base;
 mod common;
 mod eviction_is_a_pipeline;

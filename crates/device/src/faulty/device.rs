@@ -4,6 +4,8 @@ use super::plan::{Calls, Fault, FaultPlan, Verdict};
 use crate::aligned::AlignedBuf;
 use crate::device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 use crate::error::{DeviceError, DeviceErrorKind};
+use crate::in_flight::{InFlight, OwnedRead, ReadDone};
+use firndb_base::clock::{self, Moment};
 use firndb_base::rng::Rng;
 use firndb_base::sync::{Arc, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -281,6 +283,26 @@ impl Device for Faulty {
                 IoOp::Write(data, durability) => self.write_with(verdict, io.offset, data, *durability),
             };
         }
+    }
+
+    /// A read that stalls holds up no other.
+    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
+        let verdict = self.decide(Calls::Reads);
+        if verdict.is_none() && self.unreadable.lock().is_empty() {
+            return self.inner.begin_read(in_flight, read);
+        }
+        let buf = &mut read.buf[..read.len];
+        if let Some(Verdict { fault: Fault::Stall(time), .. }) = verdict {
+            let outcome = self.read_through(read.offset, buf);
+            let now = clock::now();
+            return in_flight.complete_at(now.after(time).unwrap_or(now), read, outcome);
+        }
+        let outcome = self.read_with(verdict, read.offset, buf);
+        in_flight.complete(read, outcome);
+    }
+
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        self.inner.next_read(in_flight, until)
     }
 
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {

@@ -10,4 +10,5 @@ mod faults_happen_as_planned;
 mod files_have_one_user;
 mod files_keep_what_is_written;
 mod overlays_leave_the_base_alone;
+mod reads_complete_one_by_one;
 mod recording_writes_what_was_asked;

@@ -7,7 +7,10 @@ use super::{Nand, NandConfig, NandError, NandReport};
 use crate::pacer;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::{Arc, Mutex};
-use firndb_device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, Io, IoOp};
+use firndb_device::{
+    Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, InFlight, Io, IoOp, OwnedRead,
+    ReadDone,
+};
 use std::time::Duration;
 
 /// Wraps a device: calls end no sooner than simulated flash would complete them.
@@ -174,6 +177,24 @@ impl Device for NandDevice {
             }
         }
         wait(charged.into_iter().flatten().max().flatten());
+    }
+
+    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
+        let len = read.len as u64;
+        let charged = self.check_end(read.offset, len);
+        let charged = charged.and_then(|()| self.timed(|nand, now_ns| nand.read(read.offset, len, now_ns)));
+        let outcome = charged.and_then(|done| {
+            self.inner.read(read.offset, &mut read.buf[..read.len])?;
+            Ok(done)
+        });
+        match outcome {
+            Ok(Some(done)) => in_flight.complete_at(done, read, Ok(())),
+            outcome => in_flight.complete(read, outcome.map(drop)),
+        }
+    }
+
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        in_flight.next(until, pacer::wait_until)
     }
 
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {

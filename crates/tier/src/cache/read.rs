@@ -14,6 +14,7 @@ use crate::error::{TierError, TierErrorKind};
 use crate::merged_reads::{Piece, read_pieces};
 use crate::page_cache::read_below;
 use crate::page_cache::statistics::add;
+use crate::page_reads::PageReads;
 use crate::page_tier::{DeltaRead, Found, PageRead};
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, Io, IoOp};
@@ -71,6 +72,15 @@ impl FlashCache {
         add(&self.counters.hits, reads.len() - missed.len());
         missed.sort_unstable();
         read_below(&*self.store, reads, &missed);
+    }
+
+    /// Begins to read pages that are not in the cache; then reads those that are, as one batch.
+    pub(crate) fn begin_reads(&self, reads: &mut PageReads, pages: &[(usize, PageId)]) {
+        let (here, below): (Vec<_>, Vec<_>) = pages.iter().partition(|(_, page)| self.hit(*page).is_some());
+        add(&self.counters.misses, below.len());
+        self.store.begin_reads(reads, &below);
+        reads.begin(here.len(), self.geometry.page_size);
+        reads.read_now(self.geometry.page_size, &here, |batch| self.read_batch(batch));
     }
 
     /// Reads one page, without an allocation.

@@ -21,6 +21,7 @@ use super::meta_page::{META_HEADER_BYTES, MetaId};
 use super::options::Layout;
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::PageId;
+use firndb_device::Device;
 use std::fmt;
 
 /// Bytes between the slots of the fixed area.
@@ -222,6 +223,21 @@ impl Geometry {
         let left = self.places_per_group - segment as u64 * SEGMENT_PLACES;
         if left >= SEGMENT_PLACES { u64::MAX } else { (1 << left) - 1 }
     }
+}
+
+/// Checks that pages and metadata pages are whole blocks of the device.
+pub(super) fn check_blocks(device: &dyn Device, geometry: &Geometry) -> Result<(), TierError> {
+    let block = device.info().logical_block;
+    if geometry.page_size < block || geometry.meta_bytes < block {
+        let message = format!(
+            "{} has blocks of {block} bytes: pages of {} bytes and metadata pages of {} bytes cannot be smaller",
+            device.info().name,
+            geometry.page_size,
+            geometry.meta_bytes
+        );
+        return Err(TierError::new(TierErrorKind::BadArgument, message));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Store {
     }
 
     /// Where `pages` are, and pins of the map pages that were not in memory.
-    fn look_all(&self, pages: &[PageId]) -> (Vec<Result<Looked, TierError>>, Option<Pins<'_>>) {
+    pub(super) fn look_all(&self, pages: &[PageId]) -> (Vec<Result<Looked, TierError>>, Option<Pins<'_>>) {
         let look = || {
             let mut state = self.state.lock();
             pages.iter().map(|page| state.look_in_memory(self, *page)).collect::<Vec<_>>()
@@ -107,7 +107,7 @@ impl Store {
     }
 
     /// Reads pages until each was found where its entry said before and after.
-    fn read_placed(&self, reads: &mut [PageRead<'_>]) {
+    pub(super) fn read_placed(&self, reads: &mut [PageRead<'_>]) {
         let mut left: Vec<usize> = (0..reads.len()).collect();
         while !left.is_empty() {
             left = self.read_round(reads, &left);
@@ -120,7 +120,7 @@ impl Store {
 
     /// Reads one page: without an allocation, and with two holds of `state`, unless its map page
     /// has to be loaded, or it has a delta.
-    fn read_one(&self, read: &mut PageRead<'_>) {
+    pub(super) fn read_one(&self, read: &mut PageRead<'_>) {
         let mut looked = self.look(read.page);
         let mut doubted = false;
         loop {
@@ -258,7 +258,7 @@ impl Store {
     }
 
     /// Makes the image that was read, the delta's base, the page.
-    fn merge(
+    pub(super) fn merge(
         &self,
         page: PageId,
         entry: &Entry,
@@ -274,7 +274,7 @@ impl Store {
     }
 
     /// Checks that `image` is the version of `page` that its entry names.
-    fn verify(&self, page: PageId, entry: &Entry, image: &[u8]) -> Result<Found, TierError> {
+    pub(super) fn verify(&self, page: PageId, entry: &Entry, image: &[u8]) -> Result<Found, TierError> {
         let Entry::Placed { place, checksum, version } = *entry else {
             unreachable!("only placed pages are verified")
         };
@@ -298,10 +298,10 @@ impl Store {
 
 /// Where a page is, at one moment.
 #[derive(Clone, Debug)]
-struct Looked {
-    entry: Entry,
+pub(super) struct Looked {
+    pub(super) entry: Entry,
     /// What waits in the write buffer; newer than the entry.
-    waits: Option<Delta>,
+    pub(super) waits: Option<Delta>,
 }
 
 impl Looked {
@@ -309,7 +309,7 @@ impl Looked {
         self.waits.as_ref().map(|delta| delta.version).or(self.entry.version())
     }
     /// The slot to read.
-    fn slot(&self) -> Option<SlotAt> {
+    pub(super) fn slot(&self) -> Option<SlotAt> {
         if self.waits.is_some() { None } else { self.entry.slot() }
     }
     /// Whether the image is not the whole page.
@@ -319,12 +319,12 @@ impl Looked {
 }
 
 /// Whether the page has to be read once more before it is reported.
-fn is_damaged(read: &PageRead<'_>) -> bool {
+pub(super) fn is_damaged(read: &PageRead<'_>) -> bool {
     read.outcome.as_ref().is_err_and(|error| error.kind == TierErrorKind::Damaged)
 }
 
 /// Whether a page was in the same version at the same places both times.
-fn same(now: &Result<Looked, TierError>, before: &Result<Looked, TierError>) -> bool {
+pub(super) fn same(now: &Result<Looked, TierError>, before: &Result<Looked, TierError>) -> bool {
     match (now, before) {
         (Ok(now), Ok(before)) => now.entry == before.entry && now.version() == before.version(),
         (Err(now), Err(before)) => now == before,

@@ -24,6 +24,7 @@ use super::sweep_state::Sweep;
 use super::syncs::Syncs;
 use super::totals::Totals;
 use super::write_back::Rounds;
+use crate::late_reads::LateReads;
 use crate::merged_reads::Staging;
 use crate::poison::Poison;
 use firndb_base::codec::Malformed;
@@ -65,6 +66,8 @@ pub struct Store {
     pub(super) staging: Mutex<Vec<AlignedBuf>>,
     /// Buffers for reads of adjacent places.
     pub(super) read_staging: Staging,
+    /// Reads that complete one by one.
+    pub(super) late_reads: LateReads,
     /// Of the device: writers of pages and of metadata share them.
     pub(super) syncs: Syncs,
     pub(super) counters: Counters,

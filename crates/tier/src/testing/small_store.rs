@@ -4,6 +4,7 @@
 use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::CacheSite;
 use crate::page_cache::header::CacheId;
+use crate::page_reads::PageReads;
 use crate::page_tier::{Allocation, DeltaRead, PageRead, PageTier, PageWrite};
 use crate::store::{DeltaPolicy, Journal, Layout, Placement, Policy, Store, StoreOptions};
 use crate::testing::Took;
@@ -290,6 +291,36 @@ pub fn read_many(tier: &dyn PageTier, pages: &[PageId]) -> Vec<ReadPage> {
     reads.into_iter().map(read).collect()
 }
 
+/// Reads pages that come one by one, and begins others when half of those under way have come.
+pub fn read_as_they_come(tier: &dyn PageTier, pages: &[PageId]) -> Vec<ReadPage> {
+    let (mut reads, mut left) = (PageReads::default(), pages.iter().copied().enumerate());
+    let mut found: Vec<Option<ReadPage>> = pages.iter().map(|_| None).collect();
+    loop {
+        if reads.space(PAGE_SIZE) > reads.under_way() {
+            let begun: Vec<(usize, PageId)> = left.by_ref().take(reads.space(PAGE_SIZE)).collect();
+            tier.begin_reads(&mut reads, &begun);
+        }
+        if !tier.next_reads(&mut reads) {
+            break;
+        }
+        for came in reads.came() {
+            assert_eq!(came.page, pages[came.tag]);
+            let bytes = || came.bytes[..PAGE_SIZE].to_vec();
+            let read = came.outcome.clone().map(|found| ((found.version, found.dirty), bytes()));
+            assert!(found[came.tag].replace(read).is_none(), "a page comes once");
+        }
+        reads.clear();
+    }
+    assert_eq!(reads.under_way(), 0);
+    found.into_iter().map(|read| read.expect("it came")).collect()
+}
+
+/// A way to read many pages.
+pub type Way = fn(&dyn PageTier, &[PageId]) -> Vec<ReadPage>;
+
+/// All ways.
+pub const WAYS: [Way; 2] = [read_many, read_as_they_come];
+
 /// Writes pages of its own and reads them back: for several threads at once.
 pub fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u64) {
     let mut rng = Rng::new(seed);
@@ -303,7 +334,8 @@ pub fn work(cache: &dyn PageTier, log: &TestLog, own: &[PageId], seed: u64) {
                 let known: Vec<(PageId, Lsn)> =
                     newest.range(page..).take(count).map(|(page, version)| (*page, *version)).collect();
                 let pages: Vec<PageId> = known.iter().map(|(page, _)| *page).collect();
-                for ((page, version), read) in known.into_iter().zip(read_many(cache, &pages)) {
+                let way = WAYS[rng.below(2) as usize];
+                for ((page, version), read) in known.into_iter().zip(way(cache, &pages)) {
                     let ((found, _), bytes) = read.unwrap();
                     assert_eq!(found, version, "{page}");
                     assert!(bytes == image(page, version));

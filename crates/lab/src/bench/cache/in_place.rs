@@ -5,10 +5,13 @@
 //! given and takes the time of such an engine: every page of a request is a request of its own, at
 //! a place that has nothing to do with its neighbour's.
 
+use firndb_base::clock::Moment;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_console::Failure;
-use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp, MemoryDevice};
+use firndb_device::{
+    Device, DeviceError, DeviceInfo, Durability, Fill, InFlight, Io, IoOp, MemoryDevice, OwnedRead, ReadDone,
+};
 use firndb_emulate::{Model, Pacer, Request, Statistics};
 use firndb_profile::DeviceProfile;
 
@@ -103,6 +106,17 @@ impl Device for InPlace {
     fn submit(&self, batch: &mut [Io<'_>]) {
         let requests: Vec<Request> = batch.iter().flat_map(|io| self.requests(io)).collect();
         self.timed(|| requests, || self.memory.submit(batch));
+    }
+    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
+        let outcome = self.memory.read(read.offset, &mut read.buf[..read.len]);
+        if self.free.load(Ordering::Acquire) {
+            return in_flight.complete(read, outcome);
+        }
+        let done = self.pacer.submit(&Request::read(self.home(read.offset), read.len as u64));
+        in_flight.complete_at(done, read, outcome);
+    }
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        in_flight.next(until, |moment| self.pacer.wait_until(moment))
     }
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
         self.memory.grow(len, fill)

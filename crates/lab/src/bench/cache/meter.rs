@@ -2,7 +2,9 @@
 
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::{Arc, Mutex};
-use firndb_device::{Device, DeviceError, DeviceInfo, Durability, Fill, Io, IoOp};
+use firndb_device::{
+    Device, DeviceError, DeviceInfo, Durability, Fill, InFlight, Io, IoOp, OwnedRead, ReadDone,
+};
 use std::time::Duration;
 
 /// A request of at least this number of bytes is a large one.
@@ -177,6 +179,15 @@ impl Device for Meter {
             }
         };
         self.during(note, || self.inner.submit(batch));
+    }
+    /// Time counts as busy while a thread waits for a read.
+    fn begin_read(&self, in_flight: &mut InFlight, read: OwnedRead) {
+        let bytes = read.len as u64;
+        let note = |state: &mut State| self.note_read(state, bytes);
+        self.during(note, || self.inner.begin_read(in_flight, read));
+    }
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        self.during(|_| {}, || self.inner.next_read(in_flight, until))
     }
     fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
         self.inner.grow(len, fill)

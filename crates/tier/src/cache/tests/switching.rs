@@ -4,6 +4,7 @@
 use super::harness::*;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_cache::PageCache;
+use crate::page_reads::PageReads;
 use crate::page_tier::{PageRead, PageTier};
 use crate::store::Journal;
 use crate::switch::CacheSwitch;
@@ -45,6 +46,33 @@ fn read(tier: &dyn PageTier, page: PageId) -> Result<Vec<u8>, TierError> {
     let [read] = reads;
     read.outcome.clone()?;
     Ok(read.buf.to_vec())
+}
+
+/// What is being read from the store when a cache comes or goes was in no cache.
+#[test]
+fn reads_under_way_outlast_a_change_of_the_cache() {
+    let mut rig = Rig::new(small());
+    let pages = rig.allocate(40);
+    for chunk in pages.chunks(4) {
+        assert!(rig.write(chunk).iter().all(Result::is_ok));
+    }
+    let Rig { store, cache, log: _log, .. } = rig;
+    let cache: Arc<dyn PageCache> = Arc::new(cache);
+    let switch = CacheSwitch::new(store, Some(cache));
+    let (mut reads, begun): (_, Vec<_>) = (PageReads::default(), pages.iter().copied().enumerate().collect());
+    switch.begin_reads(&mut reads, &begun);
+    assert!(reads.came().count() > 0 && reads.under_way() > 0, "some are in the cache, some are not");
+    switch.change(|_| Ok::<_, ()>(None)).unwrap();
+    let mut came = 0;
+    while switch.next_reads(&mut reads) {
+        for read in reads.came() {
+            let version = read.outcome.as_ref().expect("every page is there").version;
+            assert!(read.bytes[..PAGE_SIZE] == image(read.page, version));
+            came += 1;
+        }
+        reads.clear();
+    }
+    assert_eq!(came, 40);
 }
 
 /// They once waited for the writes of the change, under page latches.
