@@ -83,3 +83,4 @@ pub use set_aside::{SetAside, SetAsideFn};
 pub use statement_view::StatementView;
 pub use token::TxnToken;
 pub use transaction::{Savepoint, Transaction};
+pub use waits::StatementLimit;

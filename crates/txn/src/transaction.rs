@@ -8,7 +8,7 @@ use crate::snapshot::Snapshot;
 use crate::state::TxnState;
 use crate::statement_view::StatementView;
 use crate::token::TxnToken;
-use crate::waits::WaitLimit;
+use crate::waits::{StatementLimit, WaitLimit};
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, TreeId, TxnId};
 
@@ -37,6 +37,8 @@ pub struct Transaction {
     pub(crate) snapshot: Option<Snapshot>,
     /// The snapshot outlives the call that runs: see [`Transaction::in_statement`].
     in_statement: bool,
+    /// What ends waits for locks besides the transaction's options.
+    statement_limit: StatementLimit,
     /// What the released snapshots have seen: the commit waits until it is durable.
     pub(crate) seen_lsn: Lsn,
     /// Whether the caller has been shown, or has written, anything (under the present snapshot, if
@@ -93,6 +95,7 @@ impl Transaction {
             state: None,
             snapshot: None,
             in_statement: false,
+            statement_limit: StatementLimit::default(),
             seen_lsn: Lsn::ZERO,
             exposed: false,
             held: HeldLocks::default(),
@@ -198,6 +201,14 @@ impl Transaction {
         run(&mut *statement.txn)
     }
 
+    /// Runs calls whose waits for locks end by this limit, too. `run` does not panic.
+    pub fn limited<R>(&mut self, limit: StatementLimit, run: impl FnOnce(&mut Transaction) -> R) -> R {
+        let before = std::mem::replace(&mut self.statement_limit, limit);
+        let outcome = run(self);
+        self.statement_limit = before;
+        outcome
+    }
+
     /// As [`Transaction::in_statement`], with a snapshot that is released at once.
     pub fn in_one_statement<R>(&mut self, run: impl FnOnce(&mut Transaction) -> R) -> R {
         if self.options.isolation != Isolation::ReadCommitted || self.in_statement {
@@ -274,8 +285,10 @@ impl Transaction {
         limit: &mut Option<WaitLimit>,
     ) -> Result<(), TxnError> {
         let me = self.ensure_state()?;
-        let limit = limit
-            .get_or_insert_with(|| WaitLimit::new(self.options.lock_deadline, self.options.cancel.as_ref()));
+        let limit = limit.get_or_insert_with(|| {
+            WaitLimit::new(self.options.lock_deadline, self.options.cancel.as_ref())
+                .within(&self.statement_limit)
+        });
         let Transaction { manager, releases_met, .. } = self;
         let mut look_again = false;
         for &id in blockers {

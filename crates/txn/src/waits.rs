@@ -49,27 +49,48 @@ impl WaitCell {
 pub(crate) struct WaitLimit {
     pub deadline: Option<Moment>,
     pub cancel: Option<CancelToken>,
+    /// That of the statement.
+    pub cancel_statement: Option<CancelToken>,
 }
 
 impl WaitLimit {
     /// Of a lock that is asked for now.
     pub fn new(limit: Option<Duration>, cancel: Option<&CancelToken>) -> WaitLimit {
-        WaitLimit { deadline: limit.and_then(|time| clock::now().after(time)), cancel: cancel.cloned() }
+        let deadline = limit.and_then(|time| clock::now().after(time));
+        WaitLimit { deadline, cancel: cancel.cloned(), cancel_statement: None }
+    }
+    /// And of the statement that asks for it.
+    pub fn within(self, statement: &StatementLimit) -> WaitLimit {
+        let deadlines = self.deadline.into_iter().chain(statement.deadline);
+        WaitLimit { deadline: deadlines.min(), cancel_statement: statement.cancel.clone(), ..self }
+    }
+    fn tokens(&self) -> impl Iterator<Item = &CancelToken> {
+        self.cancel.iter().chain(&self.cancel_statement)
     }
     /// Whether the wait is unlimited.
     pub fn is_none(&self) -> bool {
-        self.deadline.is_none() && self.cancel.is_none()
+        self.deadline.is_none() && self.tokens().next().is_none()
+    }
+    fn check_cancelled(&self) -> Result<(), TxnError> {
+        if self.tokens().any(CancelToken::is_cancelled) { Err(cancelled()) } else { Ok(()) }
     }
     /// Fails if it is time to give up.
     pub fn check(&self) -> Result<(), TxnError> {
-        if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
-            return Err(cancelled());
-        }
+        self.check_cancelled()?;
         if self.deadline.is_some_and(|deadline| clock::now() >= deadline) {
             return Err(timeout());
         }
         Ok(())
     }
+}
+
+/// What ends the waits of one statement, besides what ends those of its transaction.
+#[derive(Clone, Debug, Default)]
+pub struct StatementLimit {
+    /// When a wait for a lock ends with kind `Timeout`.
+    pub deadline: Option<Moment>,
+    /// Ends it from outside.
+    pub cancel: Option<CancelToken>,
 }
 
 /// Waiters at most for which debug builds check the graph after each change.
@@ -171,12 +192,9 @@ impl WaitGraph {
         // the count is read: one of the two sides sees the other.
         self.count.fetch_add(1, Ordering::SeqCst);
         let outcome = self.enter(me, blockers, &cell, has_ended).and_then(|must_sleep| {
-            if let Some(token) = &limit.cancel {
-                token.register(&cell);
-                if token.is_cancelled() {
-                    return Err(cancelled());
-                }
-            }
+            // A token that is cancelled later wakes the waiter.
+            limit.tokens().for_each(|token| token.register(&cell));
+            limit.check_cancelled()?;
             if !must_sleep {
                 // It has ended, and may be about to release its locks.
                 spin_hint();
@@ -189,10 +207,7 @@ impl WaitGraph {
             if !woken {
                 return Err(timeout());
             }
-            if limit.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
-                return Err(cancelled());
-            }
-            Ok(())
+            limit.check_cancelled()
         });
         self.waiters.lock().leave(me);
         self.count.fetch_sub(1, Ordering::SeqCst);
