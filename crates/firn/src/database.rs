@@ -158,6 +158,7 @@ impl Database {
     }
 
     fn start(engine: Arc<Engine>, directory: Option<PathBuf>) -> Result<Database, Error> {
+        engine.open_spill(directory.as_deref())?;
         let threads = if engine.options.background { Some(Arc::new(Threads::start(&engine)?)) } else { None };
         Ok(Database { handle: Arc::new(Handle { engine, threads, directory }) })
     }

@@ -11,6 +11,7 @@ macro_rules! page {
 page!(QuickStart, "quick-start.md");
 page!(Deployment, "deployment.md");
 page!(Options, "options.md");
+page!(Query, "query.md");
 page!(Isolation, "isolation.md");
 page!(Errors, "errors.md");
 page!(Cache, "cache.md");

@@ -15,6 +15,8 @@ pub enum Break {
     LaterRunFirst,
     /// A group of pairs ends with the batch.
     PairsEndWithBatch,
+    /// A fetch that goes over to a scan forgets what it has returned.
+    PassedForgotten,
 }
 
 thread_local! {

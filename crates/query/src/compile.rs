@@ -15,13 +15,13 @@ use crate::sort::{Sort, SortColumn};
 pub(crate) fn compile(plan: &Plan, context: &Context) -> Result<Box<dyn Operator>, QueryError> {
     Ok(match plan {
         Plan::TableScan { source, range, direction } => {
-            Box::new(TableScan::new(source.clone(), range.clone(), *direction))
+            Box::new(TableScan::new(source.clone(), range.clone(), *direction, context))
         }
         Plan::IndexScan { source, index, range, direction } => {
             Box::new(IndexScan::new(source.clone(), index, range.clone(), *direction))
         }
-        Plan::IndexFetch { source, index, range } => {
-            Box::new(IndexFetch::new(source.clone(), index, range.clone(), context))
+        Plan::IndexFetch { source, index, range, or_scan } => {
+            Box::new(IndexFetch::new(source.clone(), index, range.clone(), or_scan.clone(), context))
         }
         Plan::IndexOnly { source, index, range, direction } => {
             Box::new(IndexOnly::new(source.clone(), index, range.clone(), *direction)?)

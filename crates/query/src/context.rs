@@ -3,9 +3,10 @@
 use crate::error::{QueryError, QueryErrorKind};
 use crate::memory::Memory;
 use crate::spill::SpillSpace;
+use crate::work::{Computing, Work};
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
-use firndb_txn::{CancelToken, Transaction};
+use firndb_txn::{CancelToken, StatementLimit, Transaction};
 
 /// What a query may use, and how long.
 #[derive(Clone, Debug)]
@@ -15,10 +16,12 @@ pub struct QueryOptions {
     pub memory: usize,
     /// Where rows go that do not fit; `None`: the query fails with kind `Full` instead.
     pub spill: Option<Arc<SpillSpace>>,
-    /// Ends the query from outside, between two batches.
+    /// Ends the query from outside, between two batches or while it waits for a lock.
     pub cancel: Option<CancelToken>,
-    /// When the query ends with kind `Timeout`, between two batches.
+    /// When the query ends with kind `Timeout`, between two batches or while it waits for a lock.
     pub deadline: Option<Moment>,
+    /// What it computes takes this time, in a simulation.
+    pub charged: Option<Computing>,
 }
 
 impl QueryOptions {
@@ -28,7 +31,7 @@ impl QueryOptions {
 
 impl Default for QueryOptions {
     fn default() -> QueryOptions {
-        QueryOptions { memory: 64 << 20, spill: None, cancel: None, deadline: None }
+        QueryOptions { memory: 64 << 20, spill: None, cancel: None, deadline: None, charged: None }
     }
 }
 
@@ -41,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) share: usize,
     /// Bytes of a batch; one row may exceed it.
     pub(crate) batch_bytes: usize,
+    /// What its operators compute.
+    pub(crate) work: Work,
     cancel: Option<CancelToken>,
     deadline: Option<Moment>,
     /// How often the transaction had written when the query began.
@@ -71,6 +76,7 @@ impl Context {
             spill: options.spill.clone(),
             share,
             batch_bytes,
+            work: Work::new(options.charged),
             cancel: options.cancel.clone(),
             deadline: options.deadline,
             writes: None,
@@ -82,8 +88,14 @@ impl Context {
         self.writes.get_or_insert(txn.writes());
     }
 
+    /// What ends its waits for locks.
+    pub(crate) fn limit(&self) -> StatementLimit {
+        StatementLimit { deadline: self.deadline, cancel: self.cancel.clone() }
+    }
+
     /// In each batch: whether the query may go on.
     pub(crate) fn check(&self, txn: &Transaction) -> Result<(), QueryError> {
+        self.work.settle();
         if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
             return Err(QueryError::new(QueryErrorKind::Cancelled, "the query was cancelled"));
         }

@@ -82,6 +82,9 @@ impl Fetch {
         let longest = self.rows.iter().map(|row| row.map_or(0, <[u8]>::len)).max();
         self.longest = self.longest.max(longest.unwrap_or(0)).max(1);
         self.keys = read;
+        context.work.add(|counts| {
+            (counts.lookups, counts.rows) = (counts.lookups + read as u64, counts.rows + read as u64);
+        });
         self.reserved.set(self.rows.memory())?;
         Ok(read)
     }

@@ -3,6 +3,11 @@
 //! Entries are collected as memory allows and sorted by primary key, so that each leaf of the table
 //! is read once for all of them, and leaves are read together: a bitmap heap scan, for clustered
 //! tables.
+//!
+//! A fetch may go over to a scan of the table. It counts the entries that it meets; once there are
+//! more than those up to which fetching their rows is cheaper than a scan, it fetches none of the
+//! rows that are left, and a scan finds them. Most often that is before any row was read: a list of
+//! keys takes as many as memory allows.
 
 use crate::arena::{Arena, Place};
 use crate::batch::Batch;
@@ -11,6 +16,8 @@ use crate::error::QueryError;
 use crate::fetch::Fetch;
 use crate::memory::Reservation;
 use crate::operator::Operator;
+use crate::plan::OrScan;
+use crate::rest_scan::RestScan;
 use crate::source::{Source, SourceReader};
 use firndb_btree::Direction;
 use firndb_table::{Index, IndexCursor, KeyRange};
@@ -25,44 +32,103 @@ pub(crate) struct IndexFetch {
     count: usize,
     /// Of those, how many were returned.
     returned: usize,
+    /// Entries met.
+    met: u64,
+    /// The key of the last entry of the present list, and of the last one of all lists before it.
+    last: Vec<u8>,
+    passed: Option<Vec<u8>>,
+    or_scan: Option<Box<MayScan>>,
+    rest: Option<RestScan>,
+}
+
+/// What a fetch that may go over to a scan needs for that.
+struct MayScan {
+    or_scan: OrScan,
+    source: Source,
+    index: Index,
+    range: KeyRange,
+}
+
+/// What came of a look for more rows.
+enum More {
+    Rows,
+    End,
+    /// There are too many entries.
+    Scan,
 }
 
 impl IndexFetch {
-    pub(crate) fn new(source: Source, index: &Index, range: KeyRange, context: &Context) -> IndexFetch {
+    pub(crate) fn new(
+        source: Source,
+        index: &Index,
+        range: KeyRange,
+        or_scan: Option<OrScan>,
+        context: &Context,
+    ) -> IndexFetch {
+        let may_scan = |or_scan| {
+            let (source, index, range) = (source.clone(), index.clone(), range.clone());
+            Box::new(MayScan { or_scan, source, index, range })
+        };
         IndexFetch {
+            or_scan: or_scan.map(may_scan),
             cursor: index.scan(range, Direction::Forward),
             keys: KeyList::new(context),
             fetch: Fetch::new(SourceReader::new(source), context),
             from: 0,
             count: 0,
             returned: 0,
+            met: 0,
+            last: Vec::new(),
+            passed: None,
+            rest: None,
         }
     }
 
-    /// Reads the rows of the next keys, and if need be the next entries; false at the end.
-    fn read_on(&mut self, txn: &mut Transaction, context: &Context) -> Result<bool, QueryError> {
+    /// Reads the rows of the next keys, and if need be the next entries.
+    fn read_on(&mut self, txn: &mut Transaction, context: &Context) -> Result<More, QueryError> {
         (self.from, self.returned) = (self.from + self.count, 0);
         self.count = 0;
         if self.from == self.keys.len() {
             self.from = 0;
             self.keys.clear();
+            let most = self.or_scan.as_ref().map_or(u64::MAX, |may| may.or_scan.entries);
+            if self.met > 0 {
+                // The rows of the list before were all returned.
+                self.passed = Some(self.last.clone());
+            }
             while self.keys.has_space(context)
-                && let Some((_, primary_key)) = self.cursor.next_entry(txn)?
+                && let Some((key, primary_key)) = self.cursor.next_entry(txn)?
             {
+                self.met += 1;
+                if self.met > most {
+                    return Ok(More::Scan);
+                }
+                key.clone_into(&mut self.last);
                 self.keys.push(primary_key)?;
                 if self.keys.len().is_multiple_of(1024) {
                     context.check(txn)?;
                 }
             }
             self.keys.sort();
+            let keys = self.keys.len();
+            context.work.add(|counts| counts.entries += keys as u64);
+            context.work.add_sorted(keys);
         }
         let count = self.fetch.keys_max(context).min(self.keys.len() - self.from);
         if count == 0 {
-            return Ok(false);
+            return Ok(More::End);
         }
         let keys: Vec<&[u8]> = (self.from..self.from + count).map(|number| self.keys.get(number)).collect();
         self.count = self.fetch.read(txn, context, &keys)?;
-        Ok(true)
+        Ok(More::Rows)
+    }
+
+    /// Goes over to a scan of what is left.
+    fn go_over(&mut self, context: &Context) {
+        self.keys.clear();
+        let MayScan { or_scan, source, index, range } = *self.or_scan.take().expect("it may");
+        let passed = self.passed.take();
+        self.rest = Some(RestScan::new(source, (index, range), or_scan.range, passed, context));
     }
 }
 
@@ -74,8 +140,19 @@ impl Operator for IndexFetch {
         out: &mut Batch,
     ) -> Result<bool, QueryError> {
         while !out.is_full() {
-            if self.returned == self.count && !self.read_on(txn, context)? {
+            if let Some(rest) = &mut self.rest {
+                rest.fill(txn, context, out)?;
                 break;
+            }
+            if self.returned == self.count {
+                match self.read_on(txn, context)? {
+                    More::Rows => {}
+                    More::End => break,
+                    More::Scan => {
+                        self.go_over(context);
+                        continue;
+                    }
+                }
             }
             let key = self.keys.get(self.from + self.returned);
             if let Some(row) = self.fetch.row(self.returned, key)? {

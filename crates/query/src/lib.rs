@@ -35,6 +35,7 @@ mod plan;
 pub mod planner;
 mod predicate;
 mod query;
+mod rest_scan;
 mod row;
 mod run_scan;
 mod scan;
@@ -44,6 +45,7 @@ mod source;
 mod spill;
 #[cfg(test)]
 mod testing;
+mod work;
 
 pub use batch::Batch;
 #[cfg(feature = "testing")]
@@ -51,10 +53,11 @@ pub use broken::{Break, with_break};
 pub use context::QueryOptions;
 pub use error::{QueryError, QueryErrorKind};
 pub use join::{IndexSide, JoinKind, On};
-pub use plan::Plan;
+pub use plan::{OrScan, Plan};
 pub use predicate::{Comparison, Predicate};
 pub use query::Query;
 pub use row::Row;
 pub use sort::SortColumn;
 pub use source::Source;
 pub use spill::SpillSpace;
+pub use work::{Computing, Counts};

@@ -4,7 +4,7 @@
 
 use crate::error::{QueryError, QueryErrorKind};
 use firndb_base::sync::Arc;
-use firndb_base::sync::atomic::{AtomicUsize, Ordering};
+use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The memory of one query.
 #[derive(Debug)]
@@ -12,16 +12,31 @@ pub(crate) struct Memory {
     limit: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
+    /// Bytes written to the spill device for want of it.
+    spilled: AtomicU64,
 }
 
 impl Memory {
     pub(crate) fn new(limit: usize) -> Arc<Memory> {
-        Arc::new(Memory { limit, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
+        Arc::new(Memory {
+            limit,
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            spilled: AtomicU64::new(0),
+        })
     }
 
     /// The most that was used at once, in bytes.
     pub(crate) fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Bytes written to the spill device so far.
+    pub(crate) fn spilled(&self) -> u64 {
+        self.spilled.load(Ordering::Relaxed)
+    }
+    pub(crate) fn note_spilled(&self, bytes: usize) {
+        self.spilled.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     #[cfg(test)]
@@ -68,6 +83,10 @@ impl Reservation {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+    /// The memory that it is a part of.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Keeps this many bytes from now on. After an error it keeps what it had.

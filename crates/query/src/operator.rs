@@ -23,6 +23,7 @@ pub(crate) fn pull(
     context.check(txn)?;
     batch.clear();
     let more = from.next(txn, context, batch)?;
+    context.work.add(|counts| counts.returned += batch.len() as u64);
     assert_eq!(more, !batch.is_empty(), "an operator that goes on returns a row");
     Ok(more)
 }

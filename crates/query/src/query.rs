@@ -6,8 +6,9 @@ use crate::context::{Context, QueryOptions};
 use crate::error::{QueryError, QueryErrorKind};
 use crate::operator::{Operator, pull};
 use crate::plan::Plan;
+use crate::work::Counts;
 use firndb_table::{IndexState, TableErrorKind};
-use firndb_txn::{StatementView, Transaction, TxnToken};
+use firndb_txn::{StatementView, Transaction, TxnErrorKind, TxnToken};
 
 /// A plan that runs. Owned; holds no latch between calls.
 ///
@@ -60,6 +61,7 @@ impl Query {
             }
             Ok(false) => {
                 *running = None;
+                context.work.settle();
                 Ok(None)
             }
             Err(error) => {
@@ -81,6 +83,18 @@ impl Query {
     pub fn peak_memory(&self) -> usize {
         self.context.memory.peak()
     }
+
+    /// What it has computed so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.context.work.counts()
+    }
+
+    /// Bytes that it has written to the spill device.
+    #[must_use]
+    pub fn spilled_bytes(&self) -> u64 {
+        self.context.memory.spilled()
+    }
 }
 
 impl Running {
@@ -100,8 +114,22 @@ impl Running {
                 "the query belongs to the transaction that it was first used with",
             ));
         }
-        let root = &mut *self.root;
-        txn.in_statement(&mut self.view, |txn| pull(root, txn, context, batch))
+        let Running { root, view, .. } = self;
+        let outcome = txn.limited(context.limit(), |txn| {
+            txn.in_statement(view, |txn| pull(&mut **root, txn, context, batch))
+        });
+        // If a lock was not free by the query's own deadline, the error says that.
+        let is_ended = |error: &QueryError| {
+            matches!(
+                error.kind,
+                QueryErrorKind::Cancelled
+                    | QueryErrorKind::Table(TableErrorKind::Transaction(TxnErrorKind::Timeout))
+            )
+        };
+        match outcome {
+            Err(error) if is_ended(&error) => context.check(txn).and(Err(error)),
+            outcome => outcome,
+        }
     }
 }
 

@@ -17,8 +17,9 @@ pub(crate) struct TableScan {
 }
 
 impl TableScan {
-    pub(crate) fn new(source: Source, range: KeyRange, direction: Direction) -> TableScan {
-        let cursor = source.table().scan(range, direction).filter(source.may_want());
+    pub(crate) fn new(source: Source, range: KeyRange, direction: Direction, context: &Context) -> TableScan {
+        let may_want = source.may_want(context.work.seen());
+        let cursor = source.table().scan(range, direction).filter(may_want);
         TableScan { cursor, reader: SourceReader::new(source) }
     }
 }
@@ -73,6 +74,10 @@ impl Operator for IndexScan {
                 out.push_built(row)?;
             }
             rows += 1;
+            context.work.add(|counts| {
+                (counts.entries, counts.lookups) = (counts.entries + 1, counts.lookups + 1);
+                counts.rows += 1;
+            });
             if rows % CHECK_AFTER == 0 {
                 context.check(txn)?;
             }
@@ -118,6 +123,9 @@ impl Operator for IndexOnly {
                 self.reader.push(out)?;
             }
             entries += 1;
+            context.work.add(|counts| {
+                (counts.entries, counts.rows) = (counts.entries + 1, counts.rows + 1);
+            });
             if entries % CHECK_AFTER == 0 {
                 context.check(txn)?;
             }

@@ -114,9 +114,11 @@ impl Sort {
             let Collected { arena, places, reserved } = &mut self.collected;
             reserved.grow(places, 1)?;
             places.push(arena.push(&[&key_len, &key, row])?);
+            context.work.add(|counts| counts.kept += 1);
         }
         drop(input);
         if self.runs.is_empty() {
+            context.work.add_sorted(self.collected.places.len());
             self.collected.sort();
             self.output = Output::Memory(0);
             return Ok(());
@@ -129,6 +131,7 @@ impl Sort {
 
     /// Writes what is in memory as a run.
     fn write_run(&mut self, context: &Context) -> Result<(), QueryError> {
+        context.work.add_sorted(self.collected.places.len());
         self.collected.sort();
         let space = context.spill()?;
         let mut writer = RunWriter::new(space, spill::block_bytes(context.share, space), &context.memory)?;

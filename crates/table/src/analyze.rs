@@ -18,6 +18,8 @@ use crate::table::Table;
 use crate::walk::Walk;
 use firndb_base::PageId;
 use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
 use firndb_btree::{Direction, Position, Tree};
 use firndb_txn::{Isolation, Transaction, TxnOptions};
 use std::collections::BTreeSet;
@@ -72,7 +74,30 @@ impl Catalog {
         let _change = table.shared.definition_change.lock();
         table.shared.state()?;
         let _writing = self.writing.lock();
-        self.commit(|txn| catalog_rows::write_statistics(txn, &self.system, table.shared.id, &bytes))
+        let outcome =
+            self.commit(|txn| catalog_rows::write_statistics(txn, &self.system, table.shared.id, &bytes));
+        // Also after an error, since the commit may have come about all the same.
+        table.shared.statistics_version.fetch_add(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// As [`Catalog::table_statistics`], read once for each time that they are written; they may
+    /// still have those of dropped indexes, whose trees' ids are not given out again.
+    ///
+    /// Errors: as there.
+    pub fn planning_statistics(&self, table: &Table) -> Result<Option<Arc<TableStatistics>>, TableError> {
+        let shared = &table.shared;
+        // Read first: what is then read is of this version or a later one, and is not used past it.
+        let version = shared.statistics_version.load(Ordering::SeqCst);
+        let known = shared.statistics.lock().clone();
+        if let Some((of, statistics)) = known
+            && of == version
+        {
+            return Ok(statistics);
+        }
+        let statistics = self.table_statistics(table)?.map(Arc::new);
+        *shared.statistics.lock() = Some((version, statistics.clone()));
+        Ok(statistics)
     }
 
     /// The statistics kept of a table and of its present indexes; `None` if it was never analyzed.

@@ -57,6 +57,18 @@ impl Index {
         }
     }
 
+    /// Replaces `entry` by the key that the entry of a row of the table has, as
+    /// [`crate::IndexCursor::next_entry`] returns it.
+    ///
+    /// Errors: `Damaged` if the row is none of the table's; `Dropped`.
+    pub fn entry_of(&self, key: &[u8], row: &[u8], entry: &mut Vec<u8>) -> Result<(), TableError> {
+        let state = self.table.shared.state()?;
+        let mut found = Entry { key: std::mem::take(entry), ..Entry::default() };
+        self.live(&state)?.entry(&state.source(key, row)?, &mut found)?;
+        *entry = found.key;
+        Ok(())
+    }
+
     /// Looks up the row with this key (all index columns, none NULL) in a unique index: its primary
     /// key and its bytes. False if there is none.
     pub fn get(

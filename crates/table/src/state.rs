@@ -14,6 +14,7 @@ use crate::index::{Entry, IndexDefinition, IndexState, RowSource};
 use crate::large::{self, Reference, ValueId};
 use crate::ranks;
 use crate::rows::Rows;
+use crate::statistics::TableStatistics;
 use crate::table_kind::TableKind;
 
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -317,6 +318,10 @@ pub(crate) struct Shared {
     /// Held while the table's definition is being changed, index builds included. Taken before
     /// every other lock of this crate.
     pub(crate) definition_change: Mutex<()>,
+    /// Raised once new statistics are committed.
+    pub(crate) statistics_version: AtomicU64,
+    /// The statistics as they were read last, with the version that they are of. Held briefly.
+    pub(crate) statistics: Mutex<Option<(u64, Option<Arc<TableStatistics>>)>>,
 }
 
 impl Shared {
@@ -330,6 +335,8 @@ impl Shared {
             has_marks: AtomicBool::new(true),
             reaping: Mutex::default(),
             definition_change: ranks::DEFINITION.mutex(()),
+            statistics_version: AtomicU64::new(0),
+            statistics: Mutex::default(),
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! * opening: `directory` (with `files`, `names`, `creation`), `creation_mark`, `claim`,
 //!   `separate_directories`, `assembly`, `devices`, `superblock` (with `copies` and `encoding`),
-//!   `superblock_fields`, `log_width`;
+//!   `superblock_fields`, `log_width`, `spill`, `queries`;
 //! * recovery: `recovery`, `log_source`, `scan_cache`, `archive_needed`, `analysis`,
 //!   `pending_collector`, `page_changes`, `pending`, `pending_log`, `redo`, `background_recovery`,
 //!   `recovery_report`;
@@ -42,12 +42,14 @@ pub(crate) mod page_changes;
 pub(crate) mod pending;
 pub(crate) mod pending_collector;
 pub(crate) mod pending_log;
+pub(crate) mod queries;
 pub(crate) mod recovery;
 pub(crate) mod recovery_report;
 pub(crate) mod recovery_time;
 pub(crate) mod redo;
 pub(crate) mod scan_cache;
 pub(crate) mod separate_directories;
+pub(crate) mod spill;
 pub(crate) mod superblock;
 pub(crate) mod superblock_fields;
 #[cfg(test)]
@@ -63,6 +65,7 @@ use crate::engine::log_array_state::LogArray;
 use crate::engine::log_device_failure::Losses;
 use crate::engine::log_holds::LogHolds;
 use crate::engine::maintenance::Upkeep;
+use crate::engine::queries::Queries;
 use crate::engine::recovery_time::{Opened, RecoveryTime};
 use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
@@ -129,6 +132,8 @@ pub(crate) struct Engine {
     /// no ghost records meanwhile.
     pub maintaining: Mutex<()>,
     pub options: Options,
+    /// What queries share.
+    pub queries: Queries,
     closed: AtomicBool,
     /// The log's end at which the next write checks the log's space again.
     look_again_at: AtomicU64,
@@ -189,6 +194,7 @@ impl Engine {
             checkpointer,
             cache_changing: ranks::CACHE_CHANGING.mutex(()),
             maintaining: Mutex::default(),
+            queries: Queries::new(options),
             options: options.clone(),
             closed: AtomicBool::new(false),
             look_again_at: AtomicU64::new(0),

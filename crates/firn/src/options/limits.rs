@@ -17,6 +17,9 @@ pub(crate) const MAP_SHARE: usize = 16;
 /// Share of the buffer's budget that goes to deltas that wait, where they are on, as a divisor.
 pub(crate) const DELTA_SHARE: usize = 16;
 
+/// Least space for rows of queries.
+pub(crate) const SPILL_BYTES_MIN: u64 = 1 << 20;
+
 /// Bytes of the smallest log device for pages of `page_size` bytes.
 ///
 /// Records that belong together are appended as one group, and the longest must fit a log with a

@@ -17,7 +17,7 @@ use crate::options::cache::CacheSettings;
 use crate::options::callbacks::ProgressFn;
 use crate::options::callbacks::RecoveryProgress;
 use crate::options::kept::KeptSettings;
-use crate::options::limits::{PAGE_SIZES, refuse};
+use crate::options::limits::{PAGE_SIZES, SPILL_BYTES_MIN, refuse};
 use crate::options::log::LogSettings;
 use crate::options::profiled::DeviceProfiles;
 use crate::options::testing::Testing;
@@ -60,6 +60,8 @@ pub struct Options {
     pub(crate) page_size: usize,
     pub(crate) buffer_bytes: usize,
     pub(crate) store_path: Option<PathBuf>,
+    pub(crate) spill_path: Option<PathBuf>,
+    pub(crate) spill_bytes: u64,
     pub(crate) lock_deadline: Option<Duration>,
     pub(crate) close_patience: Duration,
     pub(crate) recovery_time: Duration,
@@ -84,6 +86,8 @@ impl Default for Options {
             page_size: 4096,
             buffer_bytes: 128 << 20,
             store_path: None,
+            spill_path: None,
+            spill_bytes: 8 << 30,
             lock_deadline: None,
             close_patience: Duration::from_secs(30),
             recovery_time: Duration::from_millis(500),
@@ -136,6 +140,21 @@ impl Options {
     #[must_use]
     pub fn store_path(mut self, path: impl Into<PathBuf>) -> Options {
         self.store_path = Some(path.into());
+        self
+    }
+    /// A file (or raw device) for rows of queries that do not fit in a query's memory: empty, or
+    /// used for this before. It is emptied at each opening, holds nothing that outlives
+    /// one, and may be lost at any time. Default: none; such queries fail with `Full`.
+    #[must_use]
+    pub fn spill_path(mut self, path: impl Into<PathBuf>) -> Options {
+        self.spill_path = Some(path.into());
+        self
+    }
+    /// The most that queries have there together; one that needs more fails with `Full`. The file
+    /// grows and shrinks with what they need. Default: 8 GiB.
+    #[must_use]
+    pub fn spill_bytes(mut self, bytes: u64) -> Options {
+        self.spill_bytes = bytes;
         self
     }
     /// Longest wait for one lock. Default: unlimited; deadlocks are found at once.
@@ -290,6 +309,12 @@ impl Options {
         if let Some(path) = paths.find(|path| path.to_str().is_none()) {
             return refuse(format!("{} is no text in UTF-8; give the file another name", path.display()));
         }
+        if self.spill_bytes < SPILL_BYTES_MIN {
+            return refuse(format!(
+                "spill_bytes is {}; it must be at least {SPILL_BYTES_MIN}",
+                self.spill_bytes
+            ));
+        }
         self.log.check(page_size)?;
         self.cache.check()?;
         self.tuning.check(least, self.log.bytes)?;
@@ -305,6 +330,8 @@ impl std::fmt::Debug for Options {
             .field("page_size", &self.page_size)
             .field("buffer_bytes", &self.buffer_bytes)
             .field("store_path", &self.store_path)
+            .field("spill_path", &self.spill_path)
+            .field("spill_bytes", &self.spill_bytes)
             .field("lock_deadline", &self.lock_deadline)
             .field("close_patience", &self.close_patience)
             .field("recovery_time", &self.recovery_time)

@@ -271,10 +271,11 @@ impl Options {
         self.profiles.log.as_ref().map(|source| &*source.profile)
     }
 
-    /// The times of the store's device, assumed without a profile, and of the flash cache's.
-    pub(crate) fn read_costs(&self) -> (DeviceCosts, Option<DeviceCosts>) {
+    /// The times of the store's device and of the flash cache's, each assumed without a profile.
+    pub(crate) fn device_costs(&self) -> [DeviceCosts; 2] {
         let of = |source: &Option<Source>| source.as_ref().map(|source| DeviceCosts::of(&source.profile));
-        (of(&self.profiles.store).unwrap_or_else(DeviceCosts::assumed), of(&self.profiles.cache))
+        [of(&self.profiles.store), of(&self.profiles.cache)]
+            .map(|found| found.unwrap_or_else(DeviceCosts::assumed))
     }
 
     /// The profile of the archive's device, if there is one.

@@ -3,12 +3,12 @@
 use crate::options::callbacks::{WrapDeviceFn, WrapTierFn};
 use firndb_tier::store::Layout;
 
+use firndb_base::sync::Arc;
+use firndb_device::Device;
+
 #[cfg(feature = "testing")]
 use {
-    crate::options::Options,
-    firndb_base::sync::Arc,
-    firndb_device::{Device, DeviceError},
-    firndb_log::archive::WrapDevice,
+    crate::options::Options, firndb_device::DeviceError, firndb_log::archive::WrapDevice,
     firndb_tier::PageTier,
 };
 
@@ -17,6 +17,7 @@ use {
 pub(crate) struct Testing {
     pub wrap_device: Option<WrapDeviceFn>,
     pub wrap_tier: Option<WrapTierFn>,
+    pub spill: Option<Arc<dyn Device>>,
     pub store_layout: Layout,
     pub skip_wal_rule: bool,
     pub break_cache_restore: bool,
@@ -29,8 +30,8 @@ pub(crate) struct Testing {
 impl Options {
     /// Wraps each file of the database in a device of the caller's: one that records
     /// ([`crate::device::Recording`]), counts, fails, or takes its time as another device would.
-    /// `wrap` gets a name (`superblock`, `log.0`, `log.1`, …, `store`, `cache`) and the file, and
-    /// returns the device that the database uses. It is called once a file and opening. What the
+    /// `wrap` gets a name (`superblock`, `log.0`, `log.1`, …, `store`, `cache`, `spill`) and the
+    /// file, and returns the device that is used. It is called once a file and opening. What the
     /// database does before (taking the files' locks, reading the superblock, timing the device for
     /// [`crate::LogSettings::devices`]) is done to the file itself.
     ///
@@ -42,6 +43,12 @@ impl Options {
         wrap: impl Fn(&str, Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> + Send + Sync + 'static,
     ) -> Options {
         self.testing.wrap_device = Some(Arc::new(wrap));
+        self
+    }
+    /// Has queries spill to this device, instead of the file of [`Options::spill_path`].
+    #[must_use]
+    pub fn spill_on(mut self, device: Arc<dyn Device>) -> Options {
+        self.testing.spill = Some(device);
         self
     }
     /// Wraps what is below DRAM, for tests that watch the pages that pass. Called once an opening.

@@ -51,6 +51,7 @@ mod rows;
 pub use condition::{Col, Condition, OtherSide, col};
 pub use explanation::Explanation;
 pub use firndb_query::planner::{AccessKind, JoinMethod};
+pub use firndb_query::{Computing, Counts};
 pub use rows::{Row, Rows};
 
 use crate::database::Database;
@@ -58,7 +59,6 @@ use crate::error::Error;
 use crate::transaction::Transaction;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
-use firndb_profile::DeviceCosts;
 use firndb_query::planner::{self, Costs, Gathered, Hints, Request};
 use firndb_query::{Plan, QueryOptions, SortColumn};
 use firndb_table::Value;
@@ -82,6 +82,7 @@ pub struct Query {
     memory: usize,
     cancel: Option<CancelToken>,
     deadline: Option<Duration>,
+    charged: Option<Computing>,
 }
 
 #[derive(Clone)]
@@ -116,6 +117,7 @@ impl Database {
             memory: QueryOptions::default().memory,
             cancel: None,
             deadline: None,
+            charged: None,
         };
         query.with_table(table, Joined::Inner)
     }
@@ -170,19 +172,28 @@ impl Query {
         self
     }
     /// Bytes of memory for its rows; at least 64 KiB, by default 64 MiB. Pages that it reads are in
-    /// the buffer pool and do not count.
+    /// the buffer pool and do not count. What does not fit goes to [`crate::Options::spill_path`].
     pub fn memory(mut self, bytes: usize) -> Query {
         self.memory = bytes;
         self
     }
-    /// Ends it from outside, between two batches of rows. The token of its transaction does, too.
+    /// Ends it from outside, between two batches of rows or while it waits for a lock. The token of
+    /// its transaction does, too.
     pub fn cancel(mut self, token: CancelToken) -> Query {
         self.cancel = Some(token);
         self
     }
-    /// Ends it with `Timeout` this long after it was run, between two batches of rows.
+    /// Ends it with `Timeout` this long after it was run, between two batches of rows or while it
+    /// waits for a lock.
     pub fn deadline(mut self, time: Duration) -> Query {
         self.deadline = Some(time);
+        self
+    }
+
+    /// In a simulation, what it computes takes this time, and is planned to.
+    #[cfg(feature = "testing")]
+    pub fn charged(mut self, computing: Computing) -> Query {
+        self.charged = Some(computing);
         self
     }
 
@@ -221,9 +232,10 @@ impl Query {
         let after = |time| clock::now().after(time).unwrap_or(Moment::from_nanos(u64::MAX));
         let options = QueryOptions {
             memory: self.memory,
-            spill: None,
+            spill: self.db.engine().queries.spill.get().cloned(),
             cancel: self.cancel.clone(),
             deadline: self.deadline.map(after),
+            charged: self.charged,
         };
         Ok(Rows {
             running: firndb_query::Query::new(&planned.plan, &options)?,
@@ -232,6 +244,8 @@ impl Query {
             explanation: planned.explanation,
             returned: 0,
             spent: Duration::ZERO,
+            pool: self.db.engine().pool.clone(),
+            missed: 0,
         })
     }
 
@@ -318,15 +332,17 @@ impl Query {
 
     fn costs(&self) -> Costs {
         let engine = self.db.engine();
-        let (store, cache) = engine.options.read_costs();
+        let [store, cache] = &engine.queries.times;
         let page_bytes = engine.pool.page_size() as u64;
         Costs {
-            store,
-            cache: engine.tier.cache().map(|_| cache.unwrap_or_else(DeviceCosts::assumed)),
-            spill: None,
+            store: store.clone(),
+            cache: engine.tier.cache().map(|_| cache.clone()),
+            // It lies beside the store, as far as is known.
+            spill: engine.queries.spill.get().map(|_| store.clone()),
             page_bytes,
             pool_pages: engine.pool.statistics().frames as f64,
             memory_bytes: self.memory as f64,
+            computing: self.charged.unwrap_or(Computing::FIRN),
         }
     }
 }

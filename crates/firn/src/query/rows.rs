@@ -5,7 +5,8 @@ use crate::error::Error;
 use crate::transaction::Transaction;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
-use firndb_query::Query as Running;
+use firndb_buffer::BufferPool;
+use firndb_query::{Counts, Query as Running};
 use firndb_table::Value;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,6 +24,9 @@ pub struct Rows {
     pub(super) explanation: Explanation,
     pub(super) returned: u64,
     pub(super) spent: Duration,
+    pub(super) pool: Arc<BufferPool>,
+    /// Pages that were missed in DRAM meanwhile.
+    pub(super) missed: u64,
 }
 
 /// A row of a query.
@@ -70,9 +74,10 @@ impl Rows {
     /// need more memory than it may have; those of reading. After an error it has ended.
     pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<Row>, Error> {
         if self.waiting.is_empty() {
-            let from: Moment = clock::now();
+            let (from, missed): (Moment, u64) = (clock::now(), self.pool.statistics().misses);
             let outcome = self.fill(tx);
             self.spent += clock::now().since(from);
+            self.missed += self.pool.statistics().misses - missed;
             tx.note(outcome)?;
         }
         let row = self.waiting.pop_front();
@@ -101,18 +106,27 @@ impl Rows {
         Ok(rows)
     }
 
+    /// What it has computed so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.running.counts()
+    }
+
     /// What was expected beside what has happened so far.
     #[must_use]
     pub fn report(&self) -> String {
         let milliseconds = |us: f64| us / 1000.0;
         format!(
-            "{}rows: {:.0} expected, {} returned\ntime: {:.3} ms expected, {:.3} ms spent\nmemory: {} bytes at most\n",
+            "{}rows: {:.0} expected, {} returned\ntime: {:.3} ms expected, {:.3} ms spent\npages: {:.0} reads expected; {} missed in DRAM by all threads meanwhile\nmemory: {} bytes at most, {} bytes spilled\n",
             self.explanation,
             self.explanation.rows,
             self.returned,
             milliseconds(self.explanation.us),
             milliseconds(self.spent.as_secs_f64() * 1e6),
-            self.running.peak_memory()
+            self.explanation.cache_pages + self.explanation.store_pages,
+            self.missed,
+            self.running.peak_memory(),
+            self.running.spilled_bytes()
         )
     }
 }

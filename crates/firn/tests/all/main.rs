@@ -22,6 +22,7 @@ mod model;
 mod page_files;
 mod profiles_decide_settings;
 mod queries;
+mod queries_spill;
 mod recovery;
 mod support;
 mod tables;

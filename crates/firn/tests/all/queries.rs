@@ -207,6 +207,31 @@ fn joins_by_every_operator_are_what_a_naive_evaluation_returns() {
     assert!(run > 250 && refused > 20 && found > 5000, "{run} {refused} {found}");
 }
 
+/// Of `a_id = a_k` and `a_k = b_k` follows `a_id = b_k`, by which rows are then joined, too: once
+/// that read a column that the plan had dropped.
+#[test]
+fn what_follows_from_conditions_is_read_wherever_it_is_compared() {
+    let (dir, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(7));
+    let db = Database::open(dir.path().join("db")).unwrap();
+    let tables = ["a", "b"].map(|name| filled(&db, name, 200, &mut rng));
+    let of_a = tables[0].iter().filter(|row| row[0] == row[1] && row[1] < Value::I64(20));
+    let pairs = of_a.flat_map(|a| tables[1].iter().filter(|b| b[1] == a[1]));
+    let expected: Rows = pairs.map(|b| vec![b[0].clone()]).collect();
+    assert!(expected.len() > 3, "{expected:?}");
+    let query = db
+        .query("a")
+        .filter(col("a_id").eq(col("a_k")).and(col("a_k").lt(20)))
+        .join("b", col("a_k").eq(col("b_k")))
+        .select(["b_id"]);
+    let mut queries = vec![query.clone()];
+    queries.extend(JoinMethod::ALL.map(|method| query.clone().hint(Hint::Join("b".into(), method))));
+    for query in queries {
+        let mut tx = db.snapshot();
+        let found = query.run(&mut tx).unwrap().all(&mut tx).unwrap();
+        assert_eq!(sorted(values(found)), sorted(expected.clone()), "{}", query.explain().unwrap());
+    }
+}
+
 #[test]
 fn errors_name_what_there_is_and_ends_are_kept() {
     let (dir, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(3));

@@ -57,6 +57,7 @@ impl BlockNestedLoops {
         self.block.clear();
         while self.block.has_space() && self.left.advance(txn, context)? {
             self.block.push(self.left.bytes(), &self.left_keys)?;
+            context.work.add(|counts| counts.kept += 1);
         }
         if self.block.is_empty() {
             return Ok(State::End);
@@ -74,8 +75,10 @@ impl BlockNestedLoops {
     ) -> Result<bool, QueryError> {
         let State::Pairs(right, next) = &mut self.state else { unreachable!("called in this state") };
         loop {
+            let from = *next;
             while *next < self.block.len() {
                 if out.is_full() {
+                    context.work.add(|counts| counts.compared += (*next - from) as u64);
                     return Ok(false);
                 }
                 let number = *next;
@@ -90,6 +93,7 @@ impl BlockNestedLoops {
                     self.block.set_matched(number);
                 }
             }
+            context.work.add(|counts| counts.compared += (*next - from) as u64);
             if !right.advance(txn, context)? {
                 return Ok(true);
             }

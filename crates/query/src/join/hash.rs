@@ -110,6 +110,7 @@ impl HashJoin {
             let (hash, partition) = self.hash();
             bloom.add(hash);
             self.build_rows += 1;
+            context.work.add(|counts| counts.kept += 1);
             let len = 4 + self.key.len() + build.bytes().len();
             // A sixteenth is the filter's, a quarter that of the blocks being written.
             while self.spilled[partition].build.is_none()
@@ -160,6 +161,7 @@ impl HashJoin {
         }
         let is_whole = join_key(&probe.row(), &self.left_keys, &mut self.key)?;
         let (hash, partition) = self.hash();
+        context.work.add(|counts| counts.kept += 1);
         let probe = self.probe.as_ref().expect("it was there just now");
         if is_whole && self.spilled[partition].built.is_some() {
             if self.bloom.as_ref().is_none_or(|bloom| bloom.may_have(hash)) {
@@ -168,6 +170,7 @@ impl HashJoin {
                     *writer = Some(new_writer(context)?);
                 }
                 writer.as_mut().expect("made just now").push(&[probe.bytes()])?;
+                context.work.add(|counts| counts.kept += 1);
                 return Ok(State::NextProbe);
             }
         } else if is_whole && let Some(entry) = self.table.find(hash, &self.key) {

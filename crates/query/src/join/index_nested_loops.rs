@@ -79,7 +79,9 @@ impl IndexNestedLoops {
         self.rows.clear();
         while self.rows.has_space() && self.left.advance(txn, context)? {
             self.rows.push(self.left.bytes(), &self.left_keys)?;
+            context.work.add(|counts| counts.kept += 1);
         }
+        context.work.add_sorted(self.rows.len());
         self.rows.sort();
         self.group = (0, 0);
         Ok(if self.rows.is_empty() { State::End } else { State::Look })
@@ -108,6 +110,7 @@ impl IndexNestedLoops {
                     Some((_, primary_key)) => {
                         let key = self.matcher.key(primary_key)?;
                         self.pair_group(key)?;
+                        context.work.add(|counts| counts.entries += 1);
                     }
                     None => self.entries = None,
                 }
@@ -130,6 +133,7 @@ impl IndexNestedLoops {
                 }
                 Inner::Index(index) => {
                     index.encode(&values, &mut key)?;
+                    context.work.add(|counts| counts.probes += 1);
                     self.entries = Some(index.scan(KeyRange::prefix(&key), Direction::Forward));
                 }
             }

@@ -67,6 +67,7 @@ impl Entries {
 
     fn advance(&mut self, txn: &mut Transaction, context: &Context) -> Result<(), QueryError> {
         self.read += 1;
+        context.work.add(|counts| counts.entries += 1);
         if self.read.is_multiple_of(1024) {
             context.check(txn)?;
         }
@@ -360,6 +361,7 @@ impl IndexSortMerge {
         }
         let primary_key = |of: &Self, at: usize| of.block.left[of.order[at] as usize].primary_key;
         let places: Vec<Place> = (self.at..self.at + count).map(|at| primary_key(self, at)).collect();
+        context.work.add(|counts| counts.kept += count as u64);
         let keys: Vec<&[u8]> = places.iter().map(|place| self.block.keys.get(*place)).collect();
         let count = self.fetch.read(txn, context, &keys)?;
         for (number, place) in places.into_iter().take(count).enumerate() {

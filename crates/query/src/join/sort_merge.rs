@@ -185,6 +185,7 @@ impl Operator for SortMerge {
                 State::NextLeft => self.state = self.next_left(txn, context, out)?,
                 State::Pairs(matched) => {
                     pairs += 1;
+                    context.work.add(|counts| counts.compared += 1);
                     if pairs.is_multiple_of(1 << 14) {
                         context.check(txn)?;
                     }

@@ -15,6 +15,9 @@ pub enum AccessKind {
     IndexScan,
     /// Rows found by an index, and read in the order of their places.
     IndexFetch,
+    /// The same, as long as the index has no more entries than those up to which that is cheaper
+    /// than a scan of the table; then the rest is such a scan.
+    AdaptiveFetch,
     /// Entries of an index, and no rows.
     IndexOnly,
 }
@@ -26,6 +29,8 @@ pub struct Access {
     /// Number of the path: 0 is the primary key.
     pub path: usize,
     pub bounds: KeyBounds,
+    /// Of an adaptive fetch.
+    pub or_scan: Option<OrScan>,
     /// Against the order of the path.
     pub is_backward: bool,
     /// In the order that was asked for.
@@ -37,6 +42,17 @@ pub struct Access {
     pub first_us: f64,
     /// Microseconds in all.
     pub us: f64,
+}
+
+/// When an adaptive fetch goes over to a scan, and of what.
+#[derive(Clone, Debug)]
+pub struct OrScan {
+    /// If the index has more entries than this.
+    pub entries: u64,
+    /// Of the table.
+    pub bounds: KeyBounds,
+    /// More entries are expected.
+    pub is_expected: bool,
 }
 
 /// A table as a query uses it.
@@ -51,6 +67,8 @@ pub(super) struct Use<'a> {
     pub(super) order: &'a [SortColumn],
     /// Into how many parts memory for rows is divided.
     pub(super) shares: usize,
+    /// No other table is joined to it: a list of keys takes memory from nothing else.
+    pub(super) is_alone: bool,
 }
 
 impl Use<'_> {
@@ -79,7 +97,7 @@ impl Use<'_> {
         knowledge: &dyn Knowledge,
     ) -> Vec<Access> {
         let rows = self.facts.rows_where(self.number, self.conditions, ranges, knowledge);
-        let mut all = Vec::new();
+        let (mut all, mut adaptive) = (Vec::<Access>::new(), Vec::<Access>::new());
         for (path, (bounds, entries)) in ranges.iter().enumerate() {
             let entries = *entries;
             let facts = &self.facts.paths[path];
@@ -88,6 +106,7 @@ impl Use<'_> {
                 kind,
                 path,
                 bounds: bounds.clone(),
+                or_scan: None,
                 is_backward: order == Some(true),
                 is_ordered: order.is_some(),
                 rows,
@@ -98,6 +117,10 @@ impl Use<'_> {
             if path == 0 {
                 all.push(self.table_scan(access(AccessKind::TableScan), entries, costs));
                 continue;
+            }
+            if bounds.is_bounded() {
+                let scan = all[0].clone();
+                adaptive.push(self.adaptive_fetch(access(AccessKind::AdaptiveFetch), entries, &scan, costs));
             }
             all.push(self.index_scan(access(AccessKind::IndexScan), entries, costs));
             all.push(self.index_fetch(access(AccessKind::IndexFetch), entries, costs));
@@ -110,13 +133,42 @@ impl Use<'_> {
                 all.push(self.index_only(access(AccessKind::IndexOnly), entries, costs));
             }
         }
-        all
+        // Of two that cost the same the first is taken: one that cannot go far wrong.
+        adaptive.sort_by(|a, b| a.us.total_cmp(&b.us));
+        adaptive.extend(all);
+        adaptive
+    }
+
+    /// By the entries that are expected it is a fetch, or else a scan behind the entries that it
+    /// takes to find out. Of a table that is alone these count as nothing if they cost little
+    /// beside the scan: they insure against an estimate that is far too high.
+    fn adaptive_fetch(&self, access: Access, entries: f64, scan: &Access, costs: &Costs) -> Access {
+        /// What is little.
+        const INSURANCE: f64 = 0.05;
+        let fetch = |entries: f64| self.index_fetch(access.clone(), entries, costs);
+        // The least number of entries at which a scan is cheaper, by halves.
+        let (mut low, mut high) = (0.0, self.facts.rows.max(1.0));
+        while high - low > 0.5 {
+            let middle = f64::midpoint(low, high);
+            if fetch(middle).us < scan.us { low = middle } else { high = middle }
+        }
+        let found_out = self.entries(access.path, high, costs);
+        let is_expected = entries > high;
+        let or_scan = Some(OrScan { entries: high as u64, bounds: scan.bounds.clone(), is_expected });
+        if !is_expected {
+            return Access { or_scan, ..fetch(entries) };
+        }
+        let is_insured = self.is_alone && found_out.1 <= INSURANCE * scan.us;
+        let us = if is_insured { scan.us } else { scan.us + found_out.1 };
+        let (is_ordered, is_backward) = (self.order.is_empty(), false);
+        let pages = scan.pages.plus(found_out.0);
+        Access { or_scan, pages, us, first_us: found_out.1, is_ordered, is_backward, ..access }
     }
 
     fn table_scan(&self, access: Access, rows: f64, costs: &Costs) -> Access {
         let leaves = self.facts.leaves_of(0, rows).max(1.0);
         let pages = costs.by_tier(leaves, self.facts.residency);
-        let us = costs.pages_us(pages, Reading::Scan, self.facts.leaves)
+        let us = costs.pages_us(pages, Reading::Scan, self.facts.tree())
             + costs.rows_us(rows)
             + costs.returned_us(access.rows);
         Access { pages, us, first_us: 0.0, ..access }
@@ -127,7 +179,7 @@ impl Use<'_> {
         let facts = &self.facts.paths[path];
         let leaves = (facts.leaves * entries / self.facts.rows.max(1.0)).clamp(1.0, facts.leaves.max(1.0));
         let pages = costs.by_tier(leaves, facts.residency);
-        (pages, costs.pages_us(pages, Reading::Scan, facts.leaves) + costs.entries_us(entries))
+        (pages, costs.pages_us(pages, Reading::Scan, facts.tree()) + costs.entries_us(entries))
     }
 
     fn index_only(&self, access: Access, entries: f64, costs: &Costs) -> Access {
@@ -141,15 +193,13 @@ impl Use<'_> {
         let (own, own_us) = self.entries(access.path, entries, costs);
         let together = entries.clamp(1.0, 100.0);
         let read = entries / together * self.facts.leaves_of(access.path, together);
-        // What stays in the pool is read once.
-        let distinct = self.facts.leaves_of(access.path, entries);
-        let stays = (costs.pool_pages / 2.0 / distinct.max(1.0)).min(1.0);
-        let leaves = distinct + (read - distinct).max(0.0) * (1.0 - stays);
+        let leaves = costs.read_again(self.facts.leaves_of(access.path, entries), read);
         let pages = costs.by_tier(leaves, self.facts.residency);
         // The rows of one leaf of entries come while those before are returned.
         let depth = self.facts.leaves_of(access.path, together) / 4.0;
         let us = own_us
-            + costs.pages_us(pages, Reading::Together(depth), self.facts.leaves)
+            + costs.pages_us(pages, Reading::Anywhere(depth), self.facts.tree())
+            + costs.visits_us((read - leaves).max(0.0))
             + costs.lookups_us(entries)
             + costs.rows_us(entries)
             + costs.returned_us(access.rows);
@@ -173,11 +223,11 @@ impl Use<'_> {
         const KEY_BYTES: f64 = 64.0;
         let list = (costs.share_bytes(self.shares) / 2.0 / KEY_BYTES).max(1.0);
         let lists = (entries / list).ceil().max(1.0);
-        let leaves = lists * self.facts.leaves_of(path, entries / lists);
+        let visited = lists * self.facts.leaves_of(path, entries / lists);
+        let leaves = costs.read_again(self.facts.leaves_of(path, entries), visited);
         let pages = costs.by_tier(leaves, self.facts.residency);
-        let read = costs.pages_us(pages, Reading::Together(leaves / lists), self.facts.leaves);
-        // A leaf is found once for all of its keys.
-        (pages, read + costs.lookups_us(leaves) + costs.rows_us(entries))
+        let read = costs.pages_us(pages, Reading::Ascending(leaves / lists), self.facts.tree());
+        (pages, read + costs.lookups_us(entries) + costs.rows_us(entries))
     }
 }
 

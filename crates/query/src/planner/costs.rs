@@ -3,22 +3,16 @@
 //! A page costs what its tier asks for it: nothing but computing in DRAM, else a read at the depth
 //! at which the operator has reads outstanding. Computing is constants, of one core.
 
-use firndb_profile::{Access, DeviceCosts, Order, Submission, Work};
+use super::times::DeviceTimes;
+use crate::work::Computing;
+use firndb_base::sync::Arc;
+use firndb_profile::{Access, Order, Submission, Work};
 use firndb_table::Residency;
-
-/// Microseconds of computing: a page found and latched, a row read and tested, an index entry
-/// stepped over, a row looked up by its key, a row hashed or copied, two compared, a row returned.
-/// Rough: they decide between plans only where few pages have to be read.
-const PAGE_US: f64 = 0.5;
-const ROW_US: f64 = 0.2;
-const ENTRY_US: f64 = 0.1;
-const LOOKUP_US: f64 = 1.0;
-const HASH_US: f64 = 0.15;
-const COMPARE_US: f64 = 0.01;
-const RETURN_US: f64 = 0.05;
 
 /// Most reads that an operator has outstanding.
 const DEPTH_MAX: f64 = 64.0;
+/// Leaves that a scan has read ahead together.
+const SCAN_AHEAD: f64 = 32.0;
 /// Bytes of one read of a scan, whose leaves are read ahead together.
 const SCAN_BYTES: u64 = 128 << 10;
 /// Bytes of a transfer of the spill device.
@@ -55,25 +49,35 @@ impl Pages {
 pub(super) enum Reading {
     /// Leaves in the order of their keys, ahead of the scan.
     Scan,
-    /// Leaves known beforehand, this many together.
-    Together(f64),
+    /// Leaves known beforehand, this many together, in the order of their keys.
+    Ascending(f64),
+    /// Leaves anywhere, this many together.
+    Anywhere(f64),
+}
+
+/// The tree that pages are of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tree {
+    pub(super) leaves: f64,
+    pub(super) residency: Residency,
 }
 
 /// The devices' times, and what a query may use.
 #[derive(Clone, Debug)]
 pub struct Costs {
     /// The store's device.
-    pub store: DeviceCosts,
+    pub store: Arc<DeviceTimes>,
     /// The flash cache's device, if there is one.
-    pub cache: Option<DeviceCosts>,
+    pub cache: Option<Arc<DeviceTimes>>,
     /// The spill device, if there is one.
-    pub spill: Option<DeviceCosts>,
+    pub spill: Option<Arc<DeviceTimes>>,
     /// Bytes of a page.
     pub page_bytes: u64,
     /// Pages that the buffer pool holds.
     pub pool_pages: f64,
     /// Bytes of memory that the query may have.
     pub memory_bytes: f64,
+    pub computing: Computing,
 }
 
 impl Costs {
@@ -81,12 +85,13 @@ impl Costs {
     #[must_use]
     pub fn assumed(page_bytes: u64) -> Costs {
         Costs {
-            store: DeviceCosts::assumed(),
+            store: DeviceTimes::assumed(),
             cache: None,
             spill: None,
             page_bytes,
             pool_pages: 16_384.0,
             memory_bytes: (64 << 20) as f64,
+            computing: Computing::FIRN,
         }
     }
 
@@ -100,36 +105,66 @@ impl Costs {
         }
     }
 
-    /// Microseconds to read these pages, of a tree of `leaves` pages.
-    pub(super) fn pages_us(&self, pages: Pages, reading: Reading, leaves: f64) -> f64 {
-        let span = (leaves.max(1.0) * self.page_bytes as f64) as u64;
-        let read = |device: &DeviceCosts, count: f64| match count > 0.0 {
-            true => count * self.read_us(device, reading, span),
-            false => 0.0,
-        };
-        let cache = self.cache.as_ref().map_or(0.0, |cache| read(cache, pages.cache));
-        pages.total() * PAGE_US + cache + read(&self.store, pages.store)
+    /// How many pages are read of a tree, of which `distinct` ones are visited, if `visited` are
+    /// asked for one after the other: what stays in the pool is read once.
+    pub(super) fn read_again(&self, distinct: f64, visited: f64) -> f64 {
+        let stays = (self.pool_pages / 2.0 / distinct.max(1.0)).min(1.0);
+        distinct + (visited - distinct).max(0.0) * (1.0 - stays)
     }
 
-    fn read_us(&self, device: &DeviceCosts, reading: Reading, span_bytes: u64) -> f64 {
-        let work = Work {
-            access: Access::Read,
-            bytes: self.page_bytes,
-            order: Order::Random,
-            depth: 1,
-            submission: Submission::Steady,
-            span_bytes,
+    /// Microseconds to read these pages of a tree.
+    pub(super) fn pages_us(&self, pages: Pages, reading: Reading, tree: Tree) -> f64 {
+        let span = (tree.leaves.max(1.0) * self.page_bytes as f64) as u64;
+        // Flash of a cache holds pages in the order in which they came.
+        let cache = match (&self.cache, pages.cache > 0.0) {
+            (Some(cache), true) => {
+                let depth = if let Reading::Ascending(depth) = reading { depth } else { SCAN_AHEAD };
+                pages.cache * self.read_us(cache, Order::Random, depth, span)
+            }
+            _ => 0.0,
+        };
+        let store =
+            if pages.store > 0.0 { pages.store * self.store_us(pages, reading, tree, span) } else { 0.0 };
+        pages.total() * self.computing.page_us + cache + store
+    }
+
+    /// Microseconds for each page that comes from the store.
+    fn store_us(&self, pages: Pages, reading: Reading, tree: Tree, span: u64) -> f64 {
+        let adjacent = tree.residency.adjacent.clamp(0.0, 1.0);
+        // Those of one batch are read in the order of their places, wherever they are.
+        let swept = |depth: f64| {
+            let gap = (span as f64 / depth.clamp(1.0, DEPTH_MAX)) as u64;
+            self.read_us(&self.store, Order::Ascending { gap_bytes: gap }, depth, span)
         };
         match reading {
-            Reading::Together(depth) => {
-                device.request_us(&Work { depth: depth.clamp(1.0, DEPTH_MAX) as u32, ..work })
+            Reading::Anywhere(depth) => self.read_us(&self.store, Order::Random, depth, span),
+            Reading::Ascending(depth) => {
+                let gap = (tree.leaves / pages.store.max(1.0) - 1.0).max(0.0) * self.page_bytes as f64;
+                let in_order = Order::Ascending { gap_bytes: gap as u64 };
+                let ascending = self.read_us(&self.store, in_order, depth, span);
+                adjacent * ascending + (1.0 - adjacent) * swept(depth)
             }
+            // What is in memory is left out of the run that is read.
             Reading::Scan => {
-                let bytes = SCAN_BYTES.max(self.page_bytes).min(span_bytes.max(self.page_bytes));
-                let work = Work { bytes, order: Order::Sequential, depth: 2, ..work };
-                device.request_us(&work) * self.page_bytes as f64 / bytes as f64
+                let run = adjacent * pages.store / pages.total().max(f64::MIN_POSITIVE);
+                run * self.run_us(span) + (1.0 - run) * swept(SCAN_AHEAD)
             }
         }
+    }
+
+    fn read_us(&self, device: &DeviceTimes, order: Order, depth: f64, span_bytes: u64) -> f64 {
+        let depth = depth.clamp(1.0, DEPTH_MAX) as u32;
+        let (access, submission) = (Access::Read, Submission::Batches);
+        let bytes = self.page_bytes;
+        device.request_us(&Work { access, bytes, order, depth, submission, span_bytes })
+    }
+
+    /// A page's part of a read of adjacent ones.
+    fn run_us(&self, span_bytes: u64) -> f64 {
+        let bytes = SCAN_BYTES.max(self.page_bytes).min(span_bytes.max(self.page_bytes));
+        let (access, submission) = (Access::Read, Submission::Steady);
+        let work = Work { access, bytes, order: Order::Sequential, depth: 2, submission, span_bytes };
+        self.store.request_us(&work) * self.page_bytes as f64 / bytes as f64
     }
 
     /// Microseconds to write these bytes to the spill device and to read them back; `None`: there
@@ -156,26 +191,33 @@ impl Costs {
         self.memory_bytes * 3.0 / 8.0 / operators.max(1) as f64
     }
 
+    /// Pages that are in DRAM by then, found again.
+    pub(super) fn visits_us(&self, pages: f64) -> f64 {
+        pages * self.computing.page_us
+    }
     pub(super) fn rows_us(&self, rows: f64) -> f64 {
-        rows * ROW_US
+        rows * self.computing.row_us
     }
     pub(super) fn entries_us(&self, entries: f64) -> f64 {
-        entries * ENTRY_US
+        entries * self.computing.entry_us
     }
     pub(super) fn lookups_us(&self, rows: f64) -> f64 {
-        rows * LOOKUP_US
+        rows * self.computing.lookup_us
+    }
+    pub(super) fn probes_us(&self, keys: f64) -> f64 {
+        keys * self.computing.probe_us
     }
     pub(super) fn returned_us(&self, rows: f64) -> f64 {
-        rows * RETURN_US
+        rows * self.computing.return_us
     }
-    pub(super) fn hashed_us(&self, rows: f64) -> f64 {
-        rows * HASH_US
+    pub(super) fn kept_us(&self, rows: f64) -> f64 {
+        rows * self.computing.keep_us
     }
     pub(super) fn compared_us(&self, pairs: f64) -> f64 {
-        pairs * COMPARE_US
+        pairs * self.computing.compare_us
     }
     pub(super) fn sorted_us(&self, rows: f64) -> f64 {
-        self.keys_sorted_us(rows) + self.hashed_us(rows)
+        self.keys_sorted_us(rows) + self.kept_us(rows)
     }
     /// A list of keys, which are compared where they lie.
     pub(super) fn keys_sorted_us(&self, keys: f64) -> f64 {

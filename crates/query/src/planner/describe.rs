@@ -10,6 +10,7 @@ impl fmt::Display for AccessKind {
             AccessKind::TableScan => "table scan",
             AccessKind::IndexScan => "index scan",
             AccessKind::IndexFetch => "index fetch",
+            AccessKind::AdaptiveFetch => "adaptive fetch",
             AccessKind::IndexOnly => "index only",
         })
     }
@@ -40,7 +41,9 @@ impl Access {
     fn describe(&self, request: &Request, table: usize) -> String {
         let range = if self.bounds.is_bounded() { ", a range" } else { "" };
         let backward = if self.is_backward { ", backward" } else { "" };
-        format!("{} of {}{range}{backward}", self.kind, path_of(request, table, self.path))
+        let is_scan = self.or_scan.as_ref().is_some_and(|or_scan| or_scan.is_expected);
+        let scan = if is_scan { ", likely a scan" } else { "" };
+        format!("{} of {}{range}{backward}{scan}", self.kind, path_of(request, table, self.path))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is known of the tables of a query.
 
 use super::bounds::KeyBounds;
+use super::costs::Tree;
 use crate::predicate::{Comparison, Predicate};
 use firndb_table::{KeyColumn, Residency, WINDOWS};
 
@@ -60,7 +61,17 @@ pub trait Knowledge {
 /// Sampled rows that make a share believable.
 const HITS: f64 = 10.0;
 
+impl PathFacts {
+    pub(super) fn tree(&self) -> Tree {
+        Tree { leaves: self.leaves, residency: self.residency }
+    }
+}
+
 impl TableFacts {
+    pub(super) fn tree(&self) -> Tree {
+        Tree { leaves: self.leaves, residency: self.residency }
+    }
+
     /// Leaves of the table that hold the rows of this many consecutive entries of a path.
     ///
     /// Between two bounds: rows that lie together, and rows that lie anywhere (Cardenas); where

@@ -5,6 +5,7 @@ use super::facts::{Knowledge, Origin, PathFacts, TableFacts};
 use crate::error::QueryError;
 use crate::predicate::Predicate;
 use crate::source::Source;
+use firndb_base::sync::Arc;
 use firndb_table::{
     Catalog, Index, IndexState, KeyRange, SampledRow, Schema, Table, TableStatistics, encode_sort_key,
 };
@@ -24,7 +25,7 @@ pub struct Gathered {
     /// Of each table the indexes of its paths, but for the first.
     pub indexes: Vec<Vec<Index>>,
     pub facts: Vec<TableFacts>,
-    statistics: Vec<Option<TableStatistics>>,
+    statistics: Vec<Option<Arc<TableStatistics>>>,
 }
 
 /// Asks tables, each with its name in the query. Reads nodes of their trees, and no leaves but
@@ -49,8 +50,8 @@ pub fn gather(catalog: &Catalog, tables: &[(String, Table)]) -> Result<Gathered,
 impl Gathered {
     fn add(&mut self, catalog: &Catalog, name: &str, table: &Table) -> Result<(), QueryError> {
         let schema = Source::new(table)?.schema().clone();
-        let statistics = catalog.table_statistics(table).ok().flatten();
-        let sample = statistics.as_ref().map_or(&[][..], |statistics| &statistics.sample);
+        let statistics = catalog.planning_statistics(table).ok().flatten();
+        let sample = statistics.as_ref().map_or(&[][..], |statistics| &statistics.sample[..]);
         let sample = &sample[..sample.len().min(RESIDENCY_SAMPLE)];
         let fixed = |column: &firndb_table::Column| column.column_type.fixed_len().unwrap_or(VARIABLE_BYTES);
         let (rows, row_bytes, leaves) = match &statistics {

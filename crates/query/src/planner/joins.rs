@@ -49,6 +49,7 @@ pub(super) fn choices(request: &Request, knowledge: &dyn Knowledge, costs: &Cost
             needed: &needed,
             order: &[],
             shares: 3,
+            is_alone: false,
         };
         let ranges = used.ranges(knowledge);
         let mut accesses = used.accesses(&ranges, costs, knowledge);
@@ -94,7 +95,7 @@ pub(super) fn choices(request: &Request, knowledge: &dyn Knowledge, costs: &Cost
 
 fn first(table: usize, access: &Access) -> Choice {
     Choice {
-        node: Node::Access(table, access.clone()),
+        node: Node::Access(table, Box::new(access.clone())),
         is_sorted: false,
         rows: access.rows,
         pages: access.pages,
@@ -179,6 +180,7 @@ impl Planner<'_> {
             needed: &self.tables[table].needed,
             order: &[],
             shares: 3,
+            is_alone: false,
         }
     }
 
@@ -312,7 +314,7 @@ impl Step<'_> {
         }
         if allows(JoinMethod::Hash) {
             let spilled = (1.0 - share / right.max(1.0)).max(0.0);
-            let us = access.us + costs.hashed_us(self.left.rows + 2.0 * access.rows);
+            let us = access.us + costs.kept_us(self.left.rows + access.rows);
             let bytes = spilled * (left + right);
             all.push(self.choice(Right::Hash(access.clone()), access.pages, us, bytes));
         }
@@ -352,21 +354,25 @@ impl Step<'_> {
             // The keys lie within the range that conditions leave of the path.
             let within = self.planner.tables[self.table].ranges[path].1 / facts.rows.max(1.0);
             let tree = &facts.paths[path];
+            let blocks = (probes * self.left_bytes() / (costs.share_bytes(2) / 4.0)).ceil().max(1.0);
             let touched = |leaves: f64| {
                 let leaves = (leaves * within).max(1.0);
-                leaves * (1.0 - (1.0 - 1.0 / leaves).powf(probes))
+                let of = |probes: f64| leaves * (1.0 - (1.0 - 1.0 / leaves).powf(probes));
+                costs.read_again(of(probes), blocks * of(probes / blocks))
             };
             let (pages, us) = if path == 0 {
                 let leaves = touched(facts.leaves);
                 let pages = costs.by_tier(leaves, facts.residency);
-                (pages, costs.pages_us(pages, Reading::Together(leaves), facts.leaves))
+                (pages, costs.pages_us(pages, Reading::Ascending(leaves), facts.tree()))
             } else {
                 let own = costs.by_tier(touched(tree.leaves), tree.residency);
-                let own_us = costs.pages_us(own, Reading::Together(1.0), tree.leaves);
+                let own_us = costs.pages_us(own, Reading::Ascending(1.0), tree.tree());
                 let (rows, rows_us) = self.planner.use_of(self.table).rows_by_keys(path, entries, costs);
-                (own.plus(rows), own_us + rows_us + costs.entries_us(entries))
+                (own.plus(rows), own_us + rows_us + costs.probes_us(probes) + costs.entries_us(entries))
             };
-            let us = us + costs.lookups_us(probes) + costs.sorted_us(probes) + costs.rows_us(entries);
+            // By the primary key the rows are looked up right away.
+            let looked_up = if path == 0 { costs.lookups_us(probes) + costs.rows_us(entries) } else { 0.0 };
+            let us = us + looked_up + costs.sorted_us(probes);
             all.push(self.choice(Right::IndexNestedLoops(path), pages, us, 0.0));
         }
         all
@@ -395,7 +401,7 @@ impl Step<'_> {
                     let tree = &request.tables[table].paths[path];
                     let leaves = tree.leaves * entries / request.tables[table].rows.max(1.0);
                     let pages = costs.by_tier(leaves.max(1.0), tree.residency);
-                    let us = costs.pages_us(pages, Reading::Scan, tree.leaves) + costs.entries_us(*entries);
+                    let us = costs.pages_us(pages, Reading::Scan, tree.tree()) + costs.entries_us(*entries);
                     ((path, bounds.clone()), *entries, pages, us)
                 };
                 let (left_side, left_entries, left_pages, left_us) = side(left, left_path);

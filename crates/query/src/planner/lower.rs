@@ -6,7 +6,7 @@ use super::gather::Gathered;
 use super::request::{Choice, Join, Node, Request, Right};
 use crate::error::QueryError;
 use crate::join::{IndexSide, JoinKind, On};
-use crate::plan::Plan;
+use crate::plan::{OrScan, Plan};
 use crate::predicate::{Comparison, Predicate};
 use crate::sort::SortColumn;
 use crate::source::Source;
@@ -30,6 +30,8 @@ impl Choice {
     /// Errors: those of looking at the tables' definitions; `BadArgument` if a condition does not
     /// fit its columns.
     pub fn lower(&self, request: &Request, tables: &Gathered) -> Result<Plan, QueryError> {
+        // What follows from the conditions is evaluated, too: a choice relies on it.
+        let request = &request.with_transitive();
         let lowering = Lowering { request, tables };
         let Lowered { mut plan, columns } = lowering.node(&self.node)?;
         let place = |column: usize| position(&columns, column);
@@ -88,7 +90,14 @@ impl Lowering<'_> {
         let plan = match access.kind {
             AccessKind::TableScan => Plan::TableScan { source, range, direction },
             AccessKind::IndexScan => Plan::IndexScan { source, index: index(), range, direction },
-            AccessKind::IndexFetch => Plan::IndexFetch { source, index: index(), range },
+            AccessKind::IndexFetch | AccessKind::AdaptiveFetch => {
+                let or_scan = |it: &super::access::OrScan| {
+                    let range = self.tables.range(table, 0, &it.bounds)?;
+                    Ok::<_, QueryError>(OrScan { entries: it.entries, range })
+                };
+                let or_scan = access.or_scan.as_ref().map(or_scan).transpose()?;
+                Plan::IndexFetch { source, index: index(), range, or_scan }
+            }
             AccessKind::IndexOnly => Plan::IndexOnly { source, index: index(), range, direction },
         };
         Ok(Lowered { plan, columns })

@@ -19,11 +19,13 @@ mod facts;
 mod gather;
 mod joins;
 mod lower;
+mod remembered;
 mod request;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod times;
 
 pub use access::{Access, AccessKind};
 pub use bounds::KeyBounds;
@@ -31,3 +33,4 @@ pub use costs::{Costs, Pages};
 pub use facts::{Knowledge, Origin, PathFacts, TableFacts};
 pub use gather::{Gathered, gather};
 pub use request::{Choice, Hints, Join, JoinMethod, Node, Request, Right, plan};
+pub use times::DeviceTimes;

@@ -5,6 +5,7 @@ use super::bounds::KeyBounds;
 use super::costs::{Costs, Pages};
 use super::facts::{Knowledge, TableFacts};
 use super::joins;
+use super::remembered::Remembered;
 use crate::error::QueryError;
 use crate::predicate::{Comparison, Predicate};
 use crate::sort::SortColumn;
@@ -70,7 +71,7 @@ impl JoinMethod {
 #[derive(Clone, Debug)]
 pub enum Node {
     /// A table is read.
-    Access(usize, Access),
+    Access(usize, Box<Access>),
     /// A table is joined to a part.
     Join(Box<Join>),
 }
@@ -148,10 +149,10 @@ pub fn plan(request: &Request, knowledge: &dyn Knowledge, costs: &Costs) -> Resu
         let message = format!("a query joins at most {TABLES_MAX} tables, not {}", request.tables.len());
         return Err(QueryError::bad_argument(message));
     }
-    let request = request.with_transitive();
+    let (request, knowledge) = (request.with_transitive(), Remembered::new(knowledge));
     let mut choices = match request.tables.len() {
-        1 => request.of_one_table(knowledge, costs),
-        _ => joins::choices(&request, knowledge, costs),
+        1 => request.of_one_table(&knowledge, costs),
+        _ => joins::choices(&request, &knowledge, costs),
     };
     choices.sort_by(Choice::by_cost);
     choices.truncate(CHOICES);
@@ -179,11 +180,11 @@ impl Request {
         };
         self.tables.iter().position(holds).expect("the facade has resolved the column")
     }
-    /// The tables of a condition, a bit each.
+    /// The tables of a condition, a bit each. One without columns belongs to the first table.
     pub(super) fn tables_of(&self, condition: &Predicate) -> u32 {
         let mut tables = 0;
         condition.columns(&mut |column| tables |= 1 << self.table_of(column));
-        tables
+        if tables == 0 { 1 } else { tables }
     }
     /// A condition on one table by the columns of that table.
     pub(super) fn local(&self, table: usize, condition: &Predicate) -> Predicate {
@@ -233,7 +234,7 @@ impl Request {
 
     /// With what follows from equalities of columns: what one is compared with, the other is, and
     /// columns equal to a third are equal.
-    fn with_transitive(&self) -> Request {
+    pub(super) fn with_transitive(&self) -> Request {
         let mut request = self.clone();
         add_transitive(&mut request.conditions, &[]);
         for on in request.outer.iter_mut().flatten() {
@@ -254,6 +255,7 @@ impl Request {
             needed: &needed,
             order: &self.order,
             shares: 2,
+            is_alone: true,
         };
         let accesses = used.accesses(&used.ranges(knowledge), costs, knowledge).into_iter();
         let allowed = accesses.filter(|access| self.hints.allow(0, access));
@@ -263,7 +265,7 @@ impl Request {
                 let is_sorted = !access.is_ordered;
                 let first_us = access.first_us;
                 let choice = Choice {
-                    node: Node::Access(0, access),
+                    node: Node::Access(0, Box::new(access)),
                     is_sorted,
                     rows,
                     pages,

@@ -1,11 +1,17 @@
 //! The space of a spill device, which the queries of a database share.
 //!
 //! Invariant: an extent belongs to one [`Extent`], or is free, or lies past those made so far.
-//! Once all are free the device is cut to nothing.
+//! Once all are free the device is cut to its first block.
+//!
+//! The first block says that the device is for rows of queries. A device that holds anything else
+//! is refused: what a user names by mistake is not overwritten.
 
 use crate::error::{QueryError, QueryErrorKind};
 use firndb_base::sync::{Arc, Mutex};
-use firndb_device::{Device, Fill};
+use firndb_device::{AlignedBuf, Device, Durability, Fill, find_contents};
+
+/// What the first block begins with; the rest of it is zeros.
+const MAGIC: &[u8; 8] = b"FIRNSPIL";
 
 /// Bytes given out at once.
 pub(super) const EXTENT_BYTES: usize = 256 << 10;
@@ -14,6 +20,8 @@ pub(super) const EXTENT_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub struct SpillSpace {
     device: Arc<dyn Device>,
+    /// Where the first extent begins.
+    first: u64,
     extents_max: u64,
     /// Protects what is free; held while the device grows or is cut. A leaf.
     state: Mutex<State>,
@@ -29,11 +37,30 @@ struct State {
 }
 
 impl SpillSpace {
-    /// Of at most `bytes` on the device, whose contents are lost.
-    #[must_use]
-    pub fn new(device: Arc<dyn Device>, bytes: u64) -> Arc<SpillSpace> {
+    /// Of at most `bytes` on the device, which is empty or was used for this before; it is emptied.
+    ///
+    /// Errors: `BadArgument` if it holds anything else; `Full` and `SpillFailed` of the device.
+    pub fn open(device: Arc<dyn Device>, bytes: u64) -> Result<Arc<SpillSpace>, QueryError> {
+        let mut block = AlignedBuf::zeroed(device.info().logical_block.max(4096));
+        let first = block.len() as u64;
+        let is_ours = device.len() >= first && {
+            device.read(0, &mut block)?;
+            let (magic, rest) = block.split_at(MAGIC.len());
+            magic == MAGIC && rest.iter().all(|byte| *byte == 0)
+        };
+        if !is_ours && let Some(at) = find_contents(&*device)? {
+            return Err(QueryError::bad_argument(format!(
+                "{} holds something at byte {at} that is no rows of queries: name an empty file or device for them, or remove what is there",
+                device.info().name
+            )));
+        }
+        block.fill(0);
+        block[..MAGIC.len()].copy_from_slice(MAGIC);
+        device.shrink(first)?;
+        device.grow(first, Fill::Sparse)?;
+        device.write(0, &block, Durability::Later)?;
         let extents_max = bytes / EXTENT_BYTES as u64;
-        Arc::new(SpillSpace { device, extents_max, state: Mutex::new(State::default()) })
+        Ok(Arc::new(SpillSpace { device, first, extents_max, state: Mutex::new(State::default()) }))
     }
 
     pub(crate) fn device(&self) -> &dyn Device {
@@ -86,7 +113,7 @@ impl SpillSpace {
                 ),
             ));
         }
-        let bytes = |extents: u64| extents * EXTENT_BYTES as u64;
+        let bytes = |extents: u64| self.first + extents * EXTENT_BYTES as u64;
         if self.device.len() >= bytes(extents) {
             return Ok(());
         }
@@ -105,7 +132,7 @@ pub(super) struct Extent {
 
 impl Extent {
     pub(super) fn offset(&self) -> u64 {
-        self.number * EXTENT_BYTES as u64
+        self.space.first + self.number * EXTENT_BYTES as u64
     }
 }
 
@@ -116,7 +143,7 @@ impl Drop for Extent {
         if state.free.len() as u64 == state.made {
             // No transfer is in flight, since none has an extent. What cannot be cut is used again.
             (state.free, state.made) = (Vec::new(), 0);
-            let _ = self.space.device.shrink(0);
+            let _ = self.space.device.shrink(self.space.first);
         }
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct RunWriter {
     block: AlignedBuf,
     /// Bytes of rows in it.
     filled: usize,
-    _reserved: Reservation,
+    reserved: Reservation,
 }
 
 /// Rows on the spill device. Dropping it gives the space back.
@@ -46,7 +46,7 @@ impl RunWriter {
             longest: 0,
             rows: 0,
         };
-        Ok(RunWriter { run, block: AlignedBuf::zeroed(block_bytes), filled: 0, _reserved: reserved })
+        Ok(RunWriter { run, block: AlignedBuf::zeroed(block_bytes), filled: 0, reserved })
     }
 
     /// Appends a row, given in parts.
@@ -85,13 +85,14 @@ impl RunWriter {
     }
 
     fn write_block(&mut self) -> Result<(), QueryError> {
-        let RunWriter { run, block, filled, .. } = self;
+        let RunWriter { run, block, filled, reserved } = self;
         if run.blocks.is_multiple_of(run.blocks_of_extent()) {
             run.extents.push(run.space.take()?);
         }
         block::seal(block, *filled, run.id, run.blocks);
         run.blocks += 1;
         run.space.device().write(run.offset(run.blocks - 1), block, Durability::Later)?;
+        reserved.memory().note_spilled(block.len());
         *filled = 0;
         Ok(())
     }

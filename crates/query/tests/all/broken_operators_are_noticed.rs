@@ -3,7 +3,8 @@
 use crate::common::{Filled, World, random_table, run, spill};
 use crate::naive::evaluate;
 use firndb_base::rng::Rng;
-use firndb_query::{Break, JoinKind, On, Plan, QueryOptions, SortColumn, Source, with_break};
+use firndb_query::{Break, JoinKind, On, OrScan, Plan, QueryOptions, SortColumn, Source, with_break};
+use firndb_table::KeyRange;
 
 #[test]
 fn each_break_is_noticed() {
@@ -16,6 +17,12 @@ fn each_break_is_noticed() {
     let hash = Plan::HashJoin { left: all(&tables[0]), right: all(&tables[1]), on: on.clone() };
     let merge = Plan::SortMerge { left: all(&tables[0]), right: all(&tables[1]), on };
     let sort = all(&tables[0]).sort(&[SortColumn { column: 1, descending: false }]);
+    let fetch = Plan::IndexFetch {
+        source: Source::new(&tables[0].table).unwrap(),
+        index: tables[0].table.index("by_k").unwrap(),
+        range: KeyRange::all(),
+        or_scan: Some(OrScan { entries: 300, range: KeyRange::all() }),
+    };
     let cases = [
         (Break::NullsMatch, &hash),
         (Break::NullsMatch, &merge),
@@ -24,6 +31,7 @@ fn each_break_is_noticed() {
         (Break::SpilledPartitionForgotten, &hash),
         (Break::LaterRunFirst, &sort),
         (Break::PairsEndWithBatch, &hash),
+        (Break::PassedForgotten, &fetch),
     ];
     for (broken, plan) in cases {
         let found = |memory: usize| {

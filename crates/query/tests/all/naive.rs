@@ -195,7 +195,7 @@ pub fn evaluate(plan: &Plan, tables: &[Filled]) -> Expected {
         | Plan::IndexOnly { source, index, range, direction } => {
             Expected::of(through(tables, source, Some(index), range, *direction), true)
         }
-        Plan::IndexFetch { source, index, range } => {
+        Plan::IndexFetch { source, index, range, .. } => {
             Expected::of(through(tables, source, Some(index), range, Direction::Forward), false)
         }
         Plan::Filter { input, predicate } => {

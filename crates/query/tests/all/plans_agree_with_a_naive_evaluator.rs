@@ -5,7 +5,9 @@ use crate::common::{Filled, World, random_table, random_value, run, spill};
 use crate::naive::evaluate;
 use firndb_base::rng::Rng;
 use firndb_btree::Direction;
-use firndb_query::{Comparison, IndexSide, JoinKind, On, Plan, Predicate, QueryOptions, SortColumn, Source};
+use firndb_query::{
+    Comparison, IndexSide, JoinKind, On, OrScan, Plan, Predicate, QueryOptions, SortColumn, Source,
+};
 use firndb_table::{ColumnType, Index, KeyRange, Value};
 use firndb_txn::Isolation;
 use std::ops::Bound;
@@ -98,7 +100,13 @@ pub fn random_access(rng: &mut Rng, of: &Filled) -> Plan {
     match rng.below(4) {
         0 => Plan::TableScan { source, range: key_range(rng, of), direction },
         1 => Plan::IndexScan { source, range: index_range(rng, of, &index), index, direction },
-        2 => Plan::IndexFetch { source, range: index_range(rng, of, &index), index },
+        2 => {
+            let range = index_range(rng, of, &index);
+            let or_scan = rng
+                .one_in(2)
+                .then(|| OrScan { entries: rng.below(2 * of.rows.len() as u64 + 1), range: KeyRange::all() });
+            Plan::IndexFetch { source, range, index, or_scan }
+        }
         _ => {
             let definition = index.definition().unwrap();
             let columns = of.schema.columns();
@@ -296,7 +304,7 @@ fn access_paths_and_operators_above_them() {
         let plan = random_access(rng, of);
         random_upper(rng, plan)
     };
-    let spilled: u64 = (0..60).map(|seed| agree(seed, make, &[0, 1, 10, 300, 1500], &[20, 400, 6000])).sum();
+    let spilled: u64 = (0..80).map(|seed| agree(seed, make, &[0, 1, 10, 300, 1500], &[20, 400, 6000])).sum();
     assert!(spilled >= 10, "sorts of {spilled} plans used the spill device");
 }
 

@@ -1,7 +1,7 @@
 //! A cancelled query, and one whose deadline has passed, ends at its next batch, and gives back
 //! what it had on the spill device.
 
-use crate::common::{Filled, World, random_table, spill};
+use crate::common::{Filled, World, random_table, rest, spill};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -11,7 +11,7 @@ use firndb_query::{
     Comparison, JoinKind, On, Plan, Predicate, Query, QueryErrorKind, QueryOptions, SortColumn,
 };
 use firndb_query::{Source, SpillSpace};
-use firndb_txn::CancelToken;
+use firndb_txn::{CancelToken, Isolation};
 
 /// A device that cancels at the n-th transfer.
 #[derive(Debug)]
@@ -81,12 +81,12 @@ fn a_cancelled_query_gives_back_what_it_had_wherever_it_was() {
             let token = CancelToken::new();
             let (inner, left) = (MemoryDevice::new("spill"), AtomicU64::new(nth));
             let device = Arc::new(Cancelling { inner, token: token.clone(), left });
-            let space = SpillSpace::new(device.clone(), 64 << 20);
+            let space = SpillSpace::open(device.clone(), 64 << 20).unwrap();
             let options = QueryOptions {
                 memory: 160 << 10,
                 spill: Some(space.clone()),
                 cancel: Some(token.clone()),
-                deadline: None,
+                ..QueryOptions::default()
             };
             let mut query = Query::new(&plan, &options).unwrap();
             let mut txn = world.begin();
@@ -97,7 +97,7 @@ fn a_cancelled_query_gives_back_what_it_had_wherever_it_was() {
                     Err(error) => break Err(error),
                 }
             };
-            assert_eq!((space.used_bytes(), device.len()), (0, 0), "all is given back, and cut");
+            assert_eq!((space.used_bytes(), device.len()), (0, 4096), "all is given back, and cut");
             match outcome {
                 Err(error) => assert_eq!(error.kind, QueryErrorKind::Cancelled, "{error}"),
                 // The last transfers may be behind the last look at the token.
@@ -125,6 +125,40 @@ fn a_passed_deadline_and_a_token_of_the_transaction_end_a_query_too() {
     let mut query = Query::new(&plan, &QueryOptions::default()).unwrap();
     token.cancel();
     assert_eq!(query.next(&mut txn).unwrap_err().kind, QueryErrorKind::Cancelled);
+}
+
+/// A row that another transaction has changed is waited for under serializable isolation.
+#[test]
+fn a_query_that_waits_for_a_lock_ends_by_its_deadline_and_by_its_token() {
+    let mut rng = Rng::new(6);
+    let world = World::new(4 << 10);
+    let of = random_table(&mut rng, &world, "a", 20, 0);
+    let plan = Plan::scan(Source::new(&of.table).unwrap());
+    let key: Vec<_> = of.schema.key().iter().map(|part| of.rows[7][part.column].as_ref()).collect();
+    let mut writer = world.begin();
+    of.table.typed().unwrap().delete(&mut writer, &key).unwrap();
+    let error = |options: QueryOptions| {
+        let mut reader = world.begin_at(Isolation::Serializable);
+        let error = rest(&mut Query::new(&plan, &options).unwrap(), &mut reader).unwrap_err();
+        reader.rollback().unwrap();
+        error
+    };
+    let deadline = clock::now().after(std::time::Duration::from_millis(20));
+    let late = error(QueryOptions { deadline, ..QueryOptions::default() });
+    assert!(late.kind == QueryErrorKind::Timeout && late.message.contains("deadline"), "{late}");
+    let token = CancelToken::new();
+    let cancelled = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            token.cancel();
+        });
+        error(QueryOptions { cancel: Some(token.clone()), ..QueryOptions::default() })
+    });
+    assert_eq!(cancelled.kind, QueryErrorKind::Cancelled, "{cancelled}");
+    writer.commit().unwrap();
+    let mut reader = world.begin_at(Isolation::Serializable);
+    let left = rest(&mut Query::new(&plan, &QueryOptions::default()).unwrap(), &mut reader).unwrap();
+    assert_eq!(left.len(), of.rows.len() - 1);
 }
 
 /// Neither waits for a row that is found.

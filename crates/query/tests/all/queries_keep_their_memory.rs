@@ -75,7 +75,7 @@ fn a_hash_join_finishes_in_a_tenth_of_its_build_side_and_spares_rows_without_par
     assert!(bytes > 10 * memory * 3 / 8, "{bytes}");
     let spilled = |right: Source| {
         let device = Arc::new(Counting::new(Arc::new(MemoryDevice::new("spill"))));
-        let space = SpillSpace::new(device.clone(), 256 << 20);
+        let space = SpillSpace::open(device.clone(), 256 << 20).unwrap();
         let options = QueryOptions { memory, spill: Some(space), ..QueryOptions::default() };
         let (left, right) = (Plan::scan(all(&probe)), Plan::scan(right));
         let on = On::keys(JoinKind::LeftOuter, &[(0, 0)]);
@@ -134,7 +134,7 @@ fn large_values_behind_short_rows_are_read_a_few_at_a_time() {
     }
     txn.commit().unwrap();
     let (source, index) = (Source::new(&table).unwrap(), table.index("by_k").unwrap());
-    let plan = Plan::IndexFetch { source, index, range: KeyRange::all() };
+    let plan = Plan::IndexFetch { source, index, range: KeyRange::all(), or_scan: None };
     let mut query = Query::new(&plan, &options(3 << 20)).unwrap();
     let rows = rest(&mut query, &mut world.begin()).unwrap();
     assert!(query.peak_memory() <= 3 << 20);

@@ -5,8 +5,8 @@ use crate::common::{Filled, World, borrowed, random_table, rest};
 use crate::naive::evaluate;
 use crate::plans_agree_with_a_naive_evaluator::{random_access, random_join, random_options};
 use firndb_base::rng::Rng;
-use firndb_query::{Plan, Query, QueryErrorKind, QueryOptions, Source};
-use firndb_table::{TableErrorKind, ValueRef};
+use firndb_query::{OrScan, Plan, Query, QueryErrorKind, QueryOptions, Source};
+use firndb_table::{KeyRange, TableErrorKind, ValueRef};
 use firndb_txn::Isolation;
 
 /// Another transaction deletes half of a table and changes the rest.
@@ -50,6 +50,41 @@ fn commits_of_others_do_not_show_while_a_query_runs() {
             found.extend(rest(&mut query, &mut txn).unwrap());
         }
         evaluate(&plan, &tables).assert_is(found, &|| format!("seed {seed}: {plan:?}"));
+    }
+}
+
+/// A fetch that goes over to a scan after it has returned rows: others move every row to another
+/// place of the index in between.
+#[test]
+fn a_fetch_that_goes_over_to_a_scan_returns_each_row_once() {
+    let mut rng = Rng::new(11);
+    for isolation in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        let world = World::new(4 << 10);
+        let of = random_table(&mut rng, &world, "a", 1500, 60);
+        for name in ["by_k", "by_s", "by_last"] {
+            let plan = Plan::IndexFetch {
+                source: Source::new(&of.table).unwrap(),
+                index: of.table.index(name).unwrap(),
+                range: KeyRange::all(),
+                or_scan: Some(OrScan { entries: 700, range: KeyRange::all() }),
+            };
+            // Lists of some hundred keys: it has returned some of them by then.
+            let options = QueryOptions { memory: 64 << 10, ..QueryOptions::default() };
+            let (mut txn, mut query) = (world.begin_at(isolation), Query::new(&plan, &options).unwrap());
+            let mut found = Vec::new();
+            let batch = query.next(&mut txn).unwrap().expect("rows");
+            for row in batch.rows() {
+                found.push((0..row.len()).map(|at| row.get(at).unwrap().to_value()).collect());
+            }
+            assert!(found.len() < 700, "it has not come so far: {}", found.len());
+            if isolation != Isolation::Serializable && name == "by_last" {
+                rewrite(&world, &of);
+            }
+            found.extend(rest(&mut query, &mut txn).unwrap());
+            let counts = query.counts();
+            assert!(counts.rows > 1500 && counts.entries < 1500, "it went over: {counts:?}");
+            evaluate(&plan, std::slice::from_ref(&of)).assert_is(found, &|| format!("{isolation:?} {name}"));
+        }
     }
 }
 

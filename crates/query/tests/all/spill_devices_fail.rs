@@ -50,7 +50,7 @@ fn the_nth_call_that_goes_wrong_never_gives_wrong_rows() {
             for nth in [0, 1, 2, 3, 5, 8, 13, 21, 34, 55] {
                 let faults = FaultPlan::new(nth);
                 let device = Faulty::new(Arc::new(MemoryDevice::new("spill")), &faults);
-                let space = SpillSpace::new(Arc::new(device), 64 << 20);
+                let space = SpillSpace::open(Arc::new(device), 64 << 20).unwrap();
                 // So that the device holds blocks of another query.
                 let other = plans(&tables)[0].clone();
                 let mut txn = world.begin();
@@ -93,12 +93,39 @@ fn a_full_device_and_none_are_errors_of_kind_full() {
         assert_eq!(small.used_bytes(), 0);
         // The file system is full before the limit is reached.
         let device = MemoryDevice::with("spill", 512, 300 << 10);
-        let small = SpillSpace::new(Arc::new(device), 64 << 20);
+        let small = SpillSpace::open(Arc::new(device), 64 << 20).unwrap();
         let error = run(&plan, &options(&small), &mut world.begin()).unwrap_err();
         assert!(error.kind == QueryErrorKind::Full && error.message.contains("is full"), "{error}");
         let none = QueryOptions { spill: None, ..options(&small) };
         let error = run(&plan, &none, &mut world.begin()).unwrap_err();
         assert!(error.kind == QueryErrorKind::Full && error.message.contains("no spill device"), "{error}");
+    }
+}
+
+#[test]
+fn what_holds_anything_else_is_not_taken_for_a_spill_device() {
+    let block = |bytes: &[u8]| {
+        let device = Arc::new(MemoryDevice::new("spill"));
+        device.grow(1 << 20, Fill::Sparse).unwrap();
+        let mut block = AlignedBuf::zeroed(4096);
+        block[..bytes.len()].copy_from_slice(bytes);
+        device.write(0, &block, Durability::Later).unwrap();
+        device
+    };
+    for (bytes, is_ours) in [(&b"a thesis"[..], false), (b"FIRNSPIL and more", false), (b"FIRNSPIL", true)] {
+        let device = block(bytes);
+        device.write(512 << 10, &[7; 512], Durability::Later).unwrap();
+        let opened = SpillSpace::open(device.clone(), 1 << 20);
+        assert_eq!(opened.is_ok(), is_ours, "{bytes:?}");
+        match opened {
+            Ok(_) => assert_eq!(device.len(), 4096, "emptied"),
+            Err(error) => {
+                assert_eq!(error.kind, QueryErrorKind::BadArgument, "{error}");
+                let mut left = AlignedBuf::zeroed(4096);
+                device.read(0, &mut left).unwrap();
+                assert!(device.len() == 1 << 20 && left.starts_with(bytes), "left as it was");
+            }
+        }
     }
 }
 

@@ -23,6 +23,22 @@ pub(crate) fn open_or_make(path: &Path) -> Result<Arc<dyn Device>, Error> {
     Ok(device)
 }
 
+/// Opens the file or raw device that queries spill to, which another process may have had until
+/// just now; creates the file if it is not there.
+pub(crate) fn open_spill(path: &Path) -> Result<Arc<dyn Device>, Error> {
+    if !exists(path)? {
+        return file(path, true);
+    }
+    let device = released_file(path, Access::Writing)?;
+    match has_loose_end(path, &*device)? {
+        false => Ok(device),
+        true => Err(Error::bad_argument(format!(
+            "{} holds something that is no rows of queries: name an empty file for them",
+            path.display()
+        ))),
+    }
+}
+
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {

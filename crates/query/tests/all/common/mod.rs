@@ -142,5 +142,5 @@ pub fn rest(query: &mut Query, txn: &mut Transaction) -> Result<Vec<Vec<Value>>,
 
 /// Space in memory.
 pub fn spill(bytes: u64) -> Arc<SpillSpace> {
-    SpillSpace::new(Arc::new(firndb_device::MemoryDevice::new("spill")), bytes)
+    SpillSpace::open(Arc::new(firndb_device::MemoryDevice::new("spill")), bytes).unwrap()
 }
