@@ -439,7 +439,8 @@ fn cache_json(cache: &CacheStatistics) -> Value {
     json!({
         "slots": cache.slots, "slots_used": cache.slots_used, "pages_valid": cache.pages_valid,
         "pages_dirty": cache.pages_dirty, "duplicate_share": cache.duplicate_share(),
-        "hits": cache.hits, "misses": cache.misses, "read_requests": cache.read_requests, "hit_share": cache.hit_share(),
+        "hits": cache.hits, "misses": cache.misses, "read_requests": cache.read_requests,
+        "groups_read": cache.groups_read, "images_read": cache.images_read, "hit_share": cache.hit_share(),
         "dirty_enqueued": cache.dirty_enqueued, "clean_enqueued": cache.clean_enqueued,
         "clean_declined": cache.clean_declined, "write_backs": cache.write_backs,
         "write_reduction": cache.write_reduction(), "second_chances": cache.second_chances,

@@ -36,6 +36,7 @@
 //! opened again; reads of pages that the store has, too, continue. In write-through mode the cache
 //! is given up and the engine continues without it.
 
+mod balance;
 mod check;
 mod clean_ahead;
 mod create;
@@ -71,6 +72,7 @@ pub use shape::CacheShape;
 pub use state::FlashCache;
 
 use crate::error::TierError;
+use crate::page_cache::drive_times::DriveTimes;
 use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::CacheStatistics;
@@ -192,6 +194,9 @@ impl PageCache for FlashCache {
     }
     fn leave_step(&self) -> Result<Progress, TierError> {
         self.leave_step()
+    }
+    fn weigh(&self, times: &dyn Fn(usize) -> DriveTimes) {
+        FlashCache::weigh(self, times);
     }
     fn keep_rebuildable(&self, from: Option<Lsn>) {
         self.keep_rebuildable(from);

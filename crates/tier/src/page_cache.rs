@@ -5,12 +5,14 @@
 //! Every cache begins with a [`header::CacheHeader`], by which the engine recognizes it whatever
 //! its kind is.
 
+pub mod drive_times;
 pub mod header;
 pub mod policy;
 pub mod statistics;
 
 use crate::error::TierError;
 use crate::page_tier::{PageRead, PageTier, PageWrite};
+use drive_times::DriveTimes;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::Device;
@@ -102,6 +104,10 @@ pub trait PageCache: PageTier {
     /// Starts tracking which of the cache's changes the store lacks. `from`: the LSN from which the
     /// log has been kept for what the cache holds now, if it has.
     fn keep_rebuildable(&self, _from: Option<Lsn>) {}
+
+    /// Lets the cache weigh its drive's time against the store's; `times` are those of a cache with
+    /// groups of that many bytes. For a cache whose policy has a use for it.
+    fn weigh(&self, _times: &dyn Fn(usize) -> DriveTimes) {}
 
     /// The LSN from which the log must be kept for redo to rebuild what the cache holds. A cache in
     /// which nothing is newer than the store's, except what [`PageTier::oldest_needed_lsn`] already

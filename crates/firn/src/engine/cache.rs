@@ -11,7 +11,7 @@ use firndb_base::sync::Arc;
 use firndb_base::{Lsn, rng};
 use firndb_tier::page_cache::header::CacheId;
 use firndb_tier::store::Store;
-use firndb_tier::{CacheOptions, CacheSite, PageCache};
+use firndb_tier::{CacheOptions, CacheSite, PageCache, PageTier};
 use std::ops::Range;
 
 /// Name of the cache's file, where no path was given.
@@ -64,11 +64,21 @@ pub(crate) fn open(
             if options.cache.rebuildable.get() {
                 cache.keep_rebuildable(superblock.extensions.cache_from);
             }
+            weigh(&*cache, devices, store, options);
             Ok(Some(cache))
         }
         // Nothing in it is the only copy.
         Err(_) if member.write_through => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Lets the cache weigh its drive's time against the store's, if both have profiles.
+fn weigh(cache: &dyn PageCache, devices: &Counted, store: &Store, options: &Options) {
+    let cache_bytes = devices.cache().map_or(0, |device| device.len());
+    let times = options.drive_times(store.page_size(), cache_bytes, devices.store().len());
+    if let Some(times) = times {
+        cache.weigh(&times);
     }
 }
 
@@ -153,6 +163,7 @@ pub(crate) fn make(
     let site = CacheSite { device, store: store.clone(), database: superblock.database, cache: id };
     let kind = options.cache.new_kind();
     let cache = kind.create(site, chosen)?;
+    weigh(&*cache, devices, store, options);
     superblock.extensions.cache = Some(CacheMember {
         id: id.0,
         path,

@@ -3,6 +3,7 @@
 pub(crate) mod archive;
 pub(crate) mod cache;
 pub(crate) mod callbacks;
+pub(crate) mod drive_times;
 pub(crate) mod kept;
 pub(crate) mod limits;
 pub(crate) mod log;

@@ -10,7 +10,7 @@ use firndb_tier::store::{self, DeltaPolicy};
 
 /// Pages that a request of the store writes on average in runs of free places, where a fifth of its
 /// places is free (`docs/lab/2026-11-23-icl.md`), and in whole segments.
-const RUN_PAGES: u64 = 2;
+pub(super) const RUN_PAGES: u64 = 2;
 const SEGMENT_PAGES: u64 = 8;
 /// Pages that the cleaner reads and writes for one that is new
 /// (`docs/lab/2026-11-23-placement.md`).

@@ -266,6 +266,11 @@ impl Options {
         self.profiles.store.as_ref().map(|source| (&*source.profile, &source.origin))
     }
 
+    /// The profile of the flash cache's device, if there is one.
+    pub(super) fn cache_profile(&self) -> Option<&DeviceProfile> {
+        self.profiles.cache.as_ref().map(|source| &*source.profile)
+    }
+
     /// The profile of the log's devices, if there is one.
     pub(crate) fn log_profile(&self) -> Option<&DeviceProfile> {
         self.profiles.log.as_ref().map(|source| &*source.profile)

@@ -76,7 +76,7 @@ impl FlashCache {
         let slots: Vec<Slot> =
             (0..self.geometry.group_pages).map(|index| self.geometry.slot(serial, index)).collect();
         let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
-        let fates = choose(&words, self.policy.into(), self.geometry.group_pages - 1);
+        let fates = choose(&words, self.chances(), self.geometry.group_pages - 1);
         let all = slots.into_iter().zip(words).zip(fates);
         all.filter(|(_, fate)| *fate == Fate::WriteBack).map(|(found, _)| found).collect()
     }
@@ -95,7 +95,8 @@ impl FlashCache {
             if let Some(group) = kept.get(serial) {
                 return self.collect_ahead(serial, leaving, group, images, data);
             }
-            (kept.has_space(), kept.buffer())
+            // Nothing of it stays while the drive is short: it is not read again.
+            (kept.has_space() && !self.is_short(), kept.buffer())
         };
         let read = match keeps {
             true => self.read_transfer(serial, &self.valid_images(serial), &mut group),

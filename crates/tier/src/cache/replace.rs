@@ -7,7 +7,7 @@
 use super::geometry::{SEAL_BYTES, Slot};
 use super::group::{Entry, Since};
 use super::lost::Reread;
-use super::policy::{Chances, Fate, choose};
+use super::policy::{Fate, choose};
 use super::state::{FlashCache, Ring};
 use super::word::Word;
 use crate::error::{TierError, TierErrorKind};
@@ -43,6 +43,7 @@ impl FlashCache {
 
     /// Decides on the front group and carries the decision out. If it fails, the group stays.
     pub(crate) fn replace_front(&self, ring: &mut Ring, scratch: &mut AlignedBuf) -> Result<(), TierError> {
+        self.weigh_again(ring);
         let mut leaving = self.decide(ring);
         self.read_leaving(ring, &mut leaving, scratch)?;
         self.write_back(ring, &leaving, scratch)?;
@@ -80,8 +81,7 @@ impl FlashCache {
         let words: Vec<Word> = slots.iter().map(|slot| self.directory.word(*slot)).collect();
         // At least one place stays free for the page that needs the space.
         let again_max = self.geometry.group_pages.saturating_sub(self.open.read().entries.len() + 1);
-        let chances = if self.is_leaving() { Chances::None } else { self.policy.into() };
-        let fates = choose(&words, chances, again_max);
+        let fates = choose(&words, self.chances(), again_max);
         let all = slots.into_iter().zip(words).zip(fates);
         let leaving = |((slot, word), fate)| {
             let (version, since) = (Lsn::ZERO, Since::UNKNOWN);

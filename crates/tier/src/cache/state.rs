@@ -1,6 +1,7 @@
 //! The cache's state: what is fixed at its opening, its locks, and what they protect. See the head
 //! of `cache.rs` for the order of the locks.
 
+use super::balance::Balance;
 use super::directory::Directory;
 use super::geometry::{Geometry, Serial};
 use super::kept::KeptGroups;
@@ -13,6 +14,7 @@ use super::versions::Versions;
 use crate::error::TierError;
 use crate::merged_reads::Staging;
 use crate::page_cache::BackingStore;
+use crate::page_cache::drive_times::DriveTimes;
 use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::Counters;
@@ -61,6 +63,10 @@ pub struct FlashCache {
     pub(super) lost_pages: Mutex<BTreeSet<PageId>>,
     /// Which changes in dirty images the store lacks, if they are tracked.
     pub(super) lacking: OnceLock<Lacking>,
+    /// What requests take of the drives, if both have profiles and the policy has a use for it.
+    pub(super) times: OnceLock<DriveTimes>,
+    /// Its drive bounds the throughput (`balance.rs`). Changes under `ring`.
+    pub(super) is_short: AtomicBool,
     /// The cache takes nothing in any more. Changes under `ring`.
     pub(super) leaving: AtomicBool,
     /// Reusable read buffers.
@@ -82,6 +88,8 @@ pub(crate) struct Ring {
     pub(super) segment: SegmentBuilder,
     /// Pages not admitted, or replaced, lately, if clean pages are admitted selectively.
     pub(super) shadow: Option<ShadowEntries>,
+    /// The time of both drives, if it is weighed.
+    pub(super) balance: Option<Balance>,
     /// Buffer to read a group that is replaced.
     pub(super) scratch: AlignedBuf,
 }

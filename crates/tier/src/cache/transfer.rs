@@ -1,4 +1,5 @@
-//! Groups as requests to the device: one request for the whole group, or one a page.
+//! Groups as requests to the device: one request for the whole group, or one a page. Of a group of
+//! which few images are needed, these are read alone where the drive's profile favours that.
 //!
 //! Page by page is the paper's plain FaCE, in which each process writes the page that it evicts.
 //! The order of groups and what a crash leaves of them are the same.
@@ -7,6 +8,8 @@ use super::geometry::{SEAL_BYTES, Serial, Slot};
 use super::read::Hit;
 use super::state::FlashCache;
 use super::word::Word;
+use crate::page_cache::drive_times::DriveTimes;
+use crate::page_cache::statistics::add;
 use firndb_device::{DeviceError, Durability, Io, IoOp};
 
 impl FlashCache {
@@ -46,13 +49,16 @@ impl FlashCache {
     ) -> Result<(), DeviceError> {
         let index = |slot: Slot| self.geometry.index_of(slot);
         let Some(last) = wanted.iter().map(|(slot, _)| index(*slot)).max() else { return Ok(()) };
-        if !self.policy.is_page_by_page() {
+        let alone = |times: &DriveTimes| times.favour_pages(wanted.len());
+        if !self.policy.is_page_by_page() && !self.times.get().is_some_and(alone) {
             let len = self.geometry.used_bytes(last + 1);
+            add(&self.counters.groups_read, 1);
             return self.device.read(self.geometry.group_offset(serial), &mut group[..len]);
         }
         let hit = |&(slot, word): &(Slot, Word)| (index(slot), Hit { slot, word, serial });
         let hits: Vec<(usize, Hit)> = wanted.iter().map(hit).collect();
         let (bufs, outcomes) = self.read_images(&hits);
+        add(&self.counters.images_read, hits.len());
         for ((index, hit), buf) in hits.iter().zip(&bufs) {
             let (at, skip) = (self.geometry.image_at(*index), self.reach(*hit).skip);
             let len = SEAL_BYTES + self.geometry.page_size;

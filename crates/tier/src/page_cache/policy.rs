@@ -15,7 +15,8 @@ pub enum CachePolicy {
     /// Beyond the paper.
     Selective,
     /// As `Selective`; of each group valid images stay, too, up to the number that had become
-    /// invalid, dirty ones first. Beyond the paper.
+    /// invalid, dirty ones first; none while the cache's drive is the bottleneck, if both drives'
+    /// profiles are known. Beyond the paper.
     #[default]
     Keeping,
 }
@@ -52,6 +53,10 @@ impl CachePolicy {
     /// Whether each page of a group is a request of its own.
     pub(crate) fn is_page_by_page(self) -> bool {
         self == CachePolicy::Fifo
+    }
+    /// Whether nothing stays while the cache's drive is shorter of time than the store's.
+    pub(crate) fn weighs(self) -> bool {
+        self == CachePolicy::Keeping
     }
     /// Whether a page that enters while an older version is valid counts as referenced: it was used
     /// again.

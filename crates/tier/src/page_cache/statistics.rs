@@ -25,6 +25,10 @@ pub struct CacheStatistics {
     /// Read requests for hits: adjacent images of a batch are one; pages of the group being filled,
     /// which is in DRAM, take none.
     pub read_requests: u64,
+    /// Groups read whole, to be replaced or written back ahead.
+    pub groups_read: u64,
+    /// Read requests for a few images of a group that is replaced or written back ahead.
+    pub images_read: u64,
     /// Dirty pages taken.
     pub dirty_enqueued: u64,
     /// Clean pages taken.
@@ -93,6 +97,8 @@ pub struct Counters {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     pub read_requests: AtomicU64,
+    pub groups_read: AtomicU64,
+    pub images_read: AtomicU64,
     pub dirty_enqueued: AtomicU64,
     pub clean_enqueued: AtomicU64,
     pub clean_declined: AtomicU64,
@@ -128,6 +134,8 @@ impl Counters {
             hits: of(&self.hits),
             misses: of(&self.misses),
             read_requests: of(&self.read_requests),
+            groups_read: of(&self.groups_read),
+            images_read: of(&self.images_read),
             dirty_enqueued: of(&self.dirty_enqueued),
             clean_enqueued: of(&self.clean_enqueued),
             clean_declined: of(&self.clean_declined),

@@ -4,6 +4,7 @@
 //! No checkpoint falls into a run unless it is asked for: one that did would cost lazy cleaning
 //! most.
 
+use super::compared::KEEP;
 use super::found::Found;
 use super::in_place::InPlace;
 use super::meter::Meter;
@@ -11,7 +12,7 @@ use super::population::{Population, Size, default_options, options};
 use super::scan::Scanned;
 use crate::bench::cells::{Cellular, end_of};
 use clap::ValueEnum;
-use firndb::{CacheSettings, Devices, Isolation};
+use firndb::{CacheSettings, Devices, Isolation, Options};
 use firndb_adapter::FirnEngine;
 use firndb_base::sync::Arc;
 use firndb_cache_comparators::Compared;
@@ -20,6 +21,7 @@ use firndb_device::{Device, MemoryDevice};
 use firndb_emulate::Emulated;
 use firndb_profile::{DeviceProfile, VariantName};
 use firndb_workloads::tpcc;
+use std::path::Path;
 use std::time::Duration;
 
 /// Cores of the paper's processor.
@@ -36,6 +38,8 @@ const PAGE: u64 = 4096;
 pub const DRAM_LEAST: usize = 512 << 10;
 /// A cache with space for few groups of the usual size, likewise.
 const SMALL_CACHE: u64 = 4 << 20;
+/// Pages of a group of all others.
+const GROUP_PAGES: usize = 64;
 /// Log between two checkpoints: none falls into a run.
 const NO_CHECKPOINT: u64 = 640 << 20;
 /// Log between two automatic checkpoints of a database whose log has its default size.
@@ -294,9 +298,35 @@ pub fn open(cell: &Cell, devices: Devices, bytes: u64) -> Result<FirnEngine, Fai
     open_with(cell, devices, bytes, false)
 }
 
+/// The options with the profiles of the store's drive and the cache's, by which Firn's own policy
+/// weighs their time; files in `dir`.
+fn with_profiles(
+    options: Options,
+    cell: &Cell,
+    cache: &CacheCell,
+    database_bytes: u64,
+    dir: &Path,
+) -> Result<Options, Failure> {
+    let store = match &cell.data {
+        Data::Disks(profile) | Data::DisksInPlace(profile) => shrunk(profile, database_bytes),
+        Data::Flash(profile) | Data::FlashInPlace(profile) => profile.clone(),
+    };
+    let saved = |name: &str, profile: &DeviceProfile| {
+        let path = dir.join(name);
+        profile.save(&path).map(|()| path).map_err(|error| Failure::new(error.to_string()))
+    };
+    let (store, cache) = (saved("store.toml", &store)?, saved("cache.toml", &cache.profile)?);
+    Ok(options.tuning(|tuning| tuning.store_profile(store)).cache(|settings| settings.profile(cache)))
+}
+
 /// Likewise; after a crash with all of recovery done before the opening returns, if `eager`.
-pub fn open_with(cell: &Cell, devices: Devices, bytes: u64, eager: bool) -> Result<FirnEngine, Failure> {
-    let share = |percent: f64| (bytes as f64 * percent / 100.0) as u64;
+pub fn open_with(
+    cell: &Cell,
+    devices: Devices,
+    database_bytes: u64,
+    eager: bool,
+) -> Result<FirnEngine, Failure> {
+    let share = |percent: f64| (database_bytes as f64 * percent / 100.0) as u64;
     let dram = (share(cell.dram_percent) as usize).max(DRAM_LEAST);
     let (options, checkpoint_bytes) = match cell.default_options {
         true => (default_options(dram), DEFAULT_CHECKPOINT),
@@ -312,9 +342,12 @@ pub fn open_with(cell: &Cell, devices: Devices, bytes: u64, eager: bool) -> Resu
         let bytes = share(cache.percent);
         options = options.cache(|settings| settings.bytes(bytes).policy(cache.policy.policy()));
         options = options.cache(|settings| cache.policy.kinds().fold(settings, CacheSettings::kind));
-        if bytes < SMALL_CACHE {
-            options = options.cache(|cache| cache.group_pages(8));
-        }
+        let group_pages = if bytes < SMALL_CACHE { 8 } else { GROUP_PAGES };
+        options = options.cache(|cache| cache.group_pages(group_pages));
+    }
+    let profiles = tempfile::tempdir()?;
+    if let Some(cache) = cell.cache.as_ref().filter(|cache| cache.policy == KEEP) {
+        options = with_profiles(options, cell, cache, database_bytes, profiles.path())?;
     }
     Ok(FirnEngine::new(options.open_on(devices)?, tpcc::schema(), Isolation::Snapshot)?)
 }

@@ -16,4 +16,5 @@ mod restoring;
 mod switching;
 mod threads;
 mod wants_clean;
+mod weighed;
 mod whereabouts;
