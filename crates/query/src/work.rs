@@ -33,8 +33,7 @@ pub struct Computing {
 }
 
 impl Computing {
-    /// Measured: instructions counted by this workspace's example `query_costs`, at five in a
-    /// nanosecond.
+    /// Rough: estimated from counts of the instructions of single reads, not measured by operator.
     pub const FIRN: Computing = Computing {
         page_us: 0.5,
         row_us: 0.2,
