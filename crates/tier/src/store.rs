@@ -78,6 +78,7 @@ mod redo;
 mod rewrite;
 mod segments;
 mod sequences;
+mod shadows;
 mod space;
 mod state;
 mod suspects;
@@ -391,6 +392,9 @@ impl PageTier for Store {
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.write_batch(writes);
+    }
+    fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
+        self.write_shadows(writes);
     }
     fn make_batch_space(&self) -> usize {
         self.policy.batch_pages

@@ -61,7 +61,7 @@ impl Store {
         let taken = self.take_deltas(writes);
         let whole: Vec<usize> = (0..writes.len()).filter(|i| writes[*i].dirty && !taken[*i]).collect();
         for chunk in whole.chunks(self.policy.batch_pages) {
-            self.write_chunk(writes, chunk, Stream::New, seal);
+            self.write_chunk(writes, chunk, Kind::PAGES_MOVED, Stream::New, seal);
         }
         self.merge_unchanged(writes, seal);
         // The tier above drops what it has of them once the store's records are durable.
@@ -70,10 +70,12 @@ impl Store {
         let _ = self.write_back_if_crowded();
     }
 
+    /// Writes pages and publishes them by one record of `kind`.
     pub(crate) fn write_chunk(
         &self,
         writes: &mut [PageWrite<'_>],
         chunk: &[usize],
+        kind: Kind,
         stream: Stream,
         seal: Seal,
     ) {
@@ -112,7 +114,9 @@ impl Store {
                     }
                     None => return fail(writes, &live, &error),
                 },
-                Err(_) => return live.iter().for_each(|i| self.write_chunk(writes, &[*i], stream, seal)),
+                Err(_) => {
+                    return live.iter().for_each(|i| self.write_chunk(writes, &[*i], kind, stream, seal));
+                }
             }
         }
         if live.is_empty() {
@@ -123,7 +127,7 @@ impl Store {
             Err(error) => return fail(writes, &live, &error),
         };
         let shadows = self.write_images(writes, &live, &places, seal);
-        self.publish_shadows(writes, shadows, lost);
+        self.publish_shadows(writes, shadows, kind, lost);
     }
 
     /// The map pages that have to be read for the entries of `pages`.
@@ -235,7 +239,13 @@ impl Store {
     /// Appends one map record for all shadows that are still wanted, and applies it. A page with
     /// metadata that contradicts itself is left out: its write fails, before anything of it is
     /// logged that could not be redone.
-    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], mut shadows: Vec<Shadow>, lost: Option<Lost>) {
+    fn publish_shadows(
+        &self,
+        writes: &mut [PageWrite<'_>],
+        mut shadows: Vec<Shadow>,
+        kind: Kind,
+        lost: Option<Lost>,
+    ) {
         let settle = |writes: &mut [PageWrite<'_>], shadows: &[Shadow], error: TierError| {
             shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));
             self.drop_places(&shadows.iter().map(|shadow| shadow.place).collect::<Vec<_>>());
@@ -272,7 +282,7 @@ impl Store {
                     state.space.drop_place(&self.geometry, shadow.place);
                     continue;
                 }
-                match self.publish_moves(writes, order, state, &changes, &ids, &superseded) {
+                match self.publish_moves(writes, order, state, (kind, &changes), &ids, &superseded) {
                     None => return,
                     Some(bytes) => {
                         let journal = self.journal.get().expect("checked before anything was written");
@@ -338,7 +348,7 @@ impl Store {
         writes: &mut [PageWrite<'_>],
         _order: MutexGuard<'_, ()>,
         mut state: MutexGuard<'_, State>,
-        changes: &[Change],
+        (kind, changes): (Kind, &[Change]),
         ids: &[MetaId],
         superseded: &[Place],
     ) -> Option<u64> {
@@ -351,7 +361,7 @@ impl Store {
         drop(state);
         let body = records::encode_moves(changes);
         let journal = self.journal.get().expect("checked before anything was written");
-        let record = Record { kind: Kind::PAGES_MOVED, body: &body };
+        let record = Record { kind, body: &body };
         let appended = journal.append(record);
         let mut state = self.state.lock();
         if appended.as_ref().is_err_and(|error| error.kind == LogErrorKind::BufferFull) {
