@@ -39,7 +39,8 @@ struct Rates {
     scattered: f64,
 }
 
-/// A store of pages that lie in their order, on a device that takes no time until it is told to.
+/// A store of pages that lie in their order, on a device that takes no time until a test begins to
+/// measure.
 fn store_of(pages: usize, device: &Arc<Emulated>, log: &Arc<firndb_log::Log>) -> (Arc<Store>, Vec<PageId>) {
     let options = StoreOptions { page_size: PAGE_SIZE, map_budget_bytes: 8 << 20 };
     let store = Store::create(device.clone() as Arc<dyn Device>, DatabaseId([1; 16]), options);

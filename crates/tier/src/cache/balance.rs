@@ -122,8 +122,8 @@ mod tests {
         store_page_write: 500.0,
     };
 
-    /// Whether the cache's drive is short after a hundred groups, each of which took `us`
-    /// microseconds, and between which there were so many hits and misses.
+    /// Whether the cache's drive is short after a hundred groups. Each took `us` microseconds, with
+    /// `hits` reads from the cache and `misses` from the store.
     fn is_short(us: u64, hits: u64, misses: u64) -> bool {
         let begin = clock::now();
         let mut balance = Balance::new(TIMES, Requests::default(), begin);
