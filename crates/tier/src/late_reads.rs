@@ -110,13 +110,17 @@ impl LateReads {
         order.credit = (order.credit + 1).min(READS_A_COPY * COPIES_SAVED);
     }
 
+    /// From when on a read is late, which may have passed; `None` if that is not known.
+    pub(crate) fn late_at(&self, number: u64, len: usize, now: Moment) -> Option<Moment> {
+        let order = self.order.lock();
+        order.late_at(number, order.allowed(len)?, now)
+    }
+
     /// Whether a read is late. One that is has its copy paid for.
     pub(crate) fn judge(&self, number: u64, len: usize, now: Moment) -> Lateness {
         let mut order = self.order.lock();
-        let Some(alone) = order.alone else { return Lateness::Unknown };
-        let allowed = (alone * order.patience * (1 + len / BYTES_ALIKE) as u32).max(LATE_MIN);
-        let turn = order.under_way.get(&number).copied().flatten();
-        let Some(late_at) = turn.unwrap_or(now).after(allowed) else { return Lateness::Unknown };
+        let Some(allowed) = order.allowed(len) else { return Lateness::Unknown };
+        let Some(late_at) = order.late_at(number, allowed, now) else { return Lateness::Unknown };
         if late_at > now {
             return Lateness::LookAt(late_at);
         }
@@ -134,6 +138,19 @@ impl LateReads {
             true => (order.patience / 2).max(PATIENCE.0),
             false => (order.patience * 2).min(PATIENCE.1),
         };
+    }
+}
+
+impl Order {
+    /// How long a read of `len` bytes may take once its turn has come, if that is known.
+    fn allowed(&self, len: usize) -> Option<Duration> {
+        let allowed = self.alone? * self.patience * (1 + len / BYTES_ALIKE) as u32;
+        Some(allowed.max(LATE_MIN))
+    }
+
+    fn late_at(&self, number: u64, allowed: Duration, now: Moment) -> Option<Moment> {
+        let turn = self.under_way.get(&number).copied().flatten();
+        turn.unwrap_or(now).after(allowed)
     }
 }
 

@@ -98,10 +98,12 @@ impl PieceReads {
     /// were begun meanwhile.
     pub(crate) fn next(&mut self, source: Source<'_>, bufs: &mut Bufs) -> (Option<Completed>, usize) {
         let mut begun = 0;
-        while let Some((oldest, request)) = self.requests.first_key_value() {
-            if self.look_at.is_none() {
-                self.look_at = look_at(source.late.judge(*oldest, request.len, clock::now()));
-            }
+        let once = self.requests.iter().find(|(_, request)| !request.is_twice);
+        if let (None, Some((oldest, request))) = (self.look_at, once) {
+            // This may have passed: what is complete is taken first.
+            self.look_at = source.late.late_at(*oldest, request.len, clock::now());
+        }
+        while !self.requests.is_empty() {
             let Some(done) = source.device.next_read(&mut self.in_flight, self.look_at) else {
                 begun += self.begin_late(source, bufs);
                 continue;
@@ -152,7 +154,8 @@ impl PieceReads {
                     late.push(*number);
                     copies += 1;
                 }
-                other => next = next.into_iter().chain(look_at(other)).min(),
+                Lateness::LookAt(moment) => next = Some(next.map_or(moment, |next| next.min(moment))),
+                Lateness::Unknown => {}
             }
         }
         self.look_at = next;
@@ -162,12 +165,5 @@ impl PieceReads {
         }
         assert!(self.in_flight.count() <= self.requests.len() + COPIES_MAX, "copies are bounded");
         late.len()
-    }
-}
-
-fn look_at(lateness: Lateness) -> Option<Moment> {
-    match lateness {
-        Lateness::LookAt(moment) => Some(moment),
-        Lateness::Late | Lateness::Unknown => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::harness::*;
 use crate::error::TierErrorKind;
+use crate::page_reads::PageReads;
 use crate::page_tier::PageTier;
 use crate::store::{Journal, Store};
 use crate::testing::small_store::{ReadPage, WAYS, Way, read_as_they_come, read_many};
@@ -239,6 +240,34 @@ fn a_late_read_is_made_twice_and_the_first_answer_counts() {
     });
     let took = run.unwrap_or_else(|failure| panic!("{failure}")).value;
     assert!((5..7).contains(&took.as_millis()), "{took:?}: late after four reads' time, then read in one's");
+}
+
+/// Reads whose turn came long ago when their thread looks for them first: those that are complete
+/// by then use up no credit, and the late one has its copy made at once.
+#[test]
+fn a_thread_that_was_away_pays_for_no_read_that_came() {
+    let run = sim::run(SimOptions::measuring(1, 2), || {
+        let plan = FaultPlan::new(1);
+        let (store, pages) = used(&plan);
+        let begin = |time| {
+            plan.heal();
+            stall(&plan, When::Nth(0), time);
+            stall(&plan, When::From(0), Duration::from_millis(1));
+            let (before, mut reads) = (store.statistics().read_requests, PageReads::default());
+            store.begin_reads(&mut reads, &[(0, pages[99])]);
+            clock::sleep(Duration::from_millis(20));
+            let begun = clock::now();
+            assert!(PageTier::next_reads(&*store, &mut reads));
+            reads.came().for_each(|came| assert!(came.outcome.is_ok(), "{came:?}"));
+            (store.statistics().read_requests - before, begun.elapsed())
+        };
+        // More than there is credit for.
+        let came = [Duration::from_millis(10); 10].map(begin);
+        (came, begin(Duration::from_secs(10)))
+    });
+    let (came, late) = run.unwrap_or_else(|failure| panic!("{failure}")).value;
+    assert_eq!(came, [(1, Duration::ZERO); 10]);
+    assert!(late.0 == 2 && (1..2).contains(&late.1.as_millis()), "{late:?}");
 }
 
 /// A device that stalls whatever it is asked is not asked again and again.
