@@ -89,7 +89,9 @@ impl InFlight {
     /// What [`Device::next_read`](crate::Device::next_read) does where reads are complete as soon
     /// as they are begun, or from a moment on that `wait_until` waits for.
     pub fn next(&mut self, until: Option<Moment>, wait_until: impl Fn(Moment)) -> Option<ReadDone> {
-        if let Some(done) = self.take_done() {
+        // What is complete already is taken without a wait: even one for a moment that has passed
+        // gives way to other threads, and in a simulation time passes by that.
+        if let Some(done) = self.take(clock::now()) {
             return Some(done);
         }
         let moment = self.next_moment()?;
