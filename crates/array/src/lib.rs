@@ -1,10 +1,10 @@
 //! The coded array: a page becomes w fragments on w devices, and any m of them give it back.
 //!
 //! Place in the stack: above `log`, below `tier`. It computes only: [`Code`] names m and w,
-//! [`Coder`] encodes and decodes, and [`Cells`] says where the fragments of a place lie. It does no
-//! I/O, and nothing uses it yet. Source: Myers, "On the use of NAND flash memory in
-//! high-performance relational databases", MIT 2008, chapter 8, after Rabin's information
-//! dispersal.
+//! [`Coder`] encodes and decodes, [`Cells`] says where the fragments of a place lie, and
+//! [`choose()`] which code suits a load. It does no I/O, and nothing in the engine uses it yet.
+//! Source: Myers, "On the use of NAND flash memory in high-performance relational databases", MIT
+//! 2008, chapter 8, after Rabin's information dispersal.
 //!
 //! Invariants:
 //! * The first m fragments are the page's own bytes in order, filled up with zeros.
@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod cells;
+mod choose;
 mod code;
 mod coder;
 mod combine;
@@ -26,5 +27,6 @@ mod field;
 mod matrix;
 
 pub use cells::{Cell, Cells};
+pub use choose::{Choice, Clients, Cost, Demands, Estimate, Load, MemberCosts, choose, estimate};
 pub use code::{Code, MEMBERS_MAX};
 pub use coder::Coder;

@@ -1,0 +1,143 @@
+//! How long a fragment waits at a member.
+
+use crate::code::Code;
+
+/// Fragments that come to a member: how many a microsecond, and what each takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Fragments {
+    pub reads: f64,
+    pub writes: f64,
+    pub read_us: f64,
+    pub write_us: f64,
+}
+
+/// What a fragment that comes to a member finds there.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue {
+    /// The chance that the member works.
+    busy: f64,
+    /// Microseconds of reads that are before it.
+    reads_us: f64,
+    /// Likewise of writes.
+    writes_us: f64,
+    /// Microseconds of the fragment that the member works at, if it does.
+    at_work_us: f64,
+}
+
+impl Fragments {
+    /// The queue, if fragments stay for this long. By Little's law their number follows; of the one
+    /// that the member works at half is left.
+    pub fn queue(&self, read_stay_us: f64, write_stay_us: f64) -> Queue {
+        let work = |rate: f64, each_us: f64, stay_us: f64| {
+            let busy = (rate * each_us).min(1.0);
+            let waiting = (rate * stay_us.max(each_us) - busy).max(0.0);
+            (busy, waiting * each_us + busy * each_us / 2.0)
+        };
+        let (reading, reads_us) = work(self.reads, self.read_us, read_stay_us);
+        let (writing, writes_us) = work(self.writes, self.write_us, write_stay_us);
+        let all = reading + writing;
+        let at_work_us =
+            if all > 0.0 { (reading * self.read_us + writing * self.write_us) / all } else { 0.0 };
+        Queue { busy: all.min(BUSY_MAX), reads_us, writes_us, at_work_us }
+    }
+}
+
+/// A member that works all the time is never found idle, but the sums below need a difference.
+const BUSY_MAX: f64 = 0.999;
+
+impl Queue {
+    /// How long a fragment waits that is the `rank`-th of its operation to begin: reads take the
+    /// members that begin first, and go on with the slowest of those taken; writes return with the
+    /// slowest of those that count.
+    ///
+    /// * Reads that take the shorter queue keep queues equally long but for about a fragment: only
+    ///   that part of the wait differs between members.
+    /// * A write comes to w members together. Where w divides n these always are the same members,
+    ///   and their queues of writes are alike: there is nothing to choose. Reads find each of the
+    ///   members that may be left out busy by itself.
+    /// * Where w does not divide n, two members share a part of their writes only, and what reads
+    ///   leave out goes round all members: for the other part the waits are independent.
+    pub fn wait_us(&self, code: Code, rank: usize, members: usize) -> f64 {
+        let all = self.reads_us + self.writes_us;
+        if all <= 0.0 {
+            return 0.0;
+        }
+        let written = code.written();
+        let alike =
+            if members.is_multiple_of(written) { 1.0 } else { (written - 1) as f64 / (members - 1) as f64 };
+        let level = (all - self.at_work_us).max(0.0);
+        let differing = all - level;
+        let pooled = self.busy.powi(code.spare() as i32);
+        let together = (self.writes_us + self.reads_us * pooled) / all;
+        let apart = ranked(rank, written, self.busy) / self.busy;
+        level + differing * (alike * together + (1.0 - alike) * apart)
+    }
+}
+
+/// The mean of the `rank`-th shortest of `count` independent waits, each none with the chance
+/// 1 - `busy` and else exponential with a mean of one.
+///
+/// The wait exceeds x if at least `count - rank + 1` waits do, each with the chance `u` = `busy` ·
+/// exp(-x). Over x this is the sum over k, from that number on, of the chance that k members are
+/// busy or more, over k.
+fn ranked(rank: usize, count: usize, busy: f64) -> f64 {
+    // The chance that exactly k are busy, from all of them down.
+    let mut exactly = busy.powi(count as i32);
+    let (mut at_least, mut sum) = (0.0, 0.0);
+    for k in (count - rank + 1..=count).rev() {
+        at_least += exactly;
+        sum += at_least / k as f64;
+        exactly *= k as f64 / (count - k + 1) as f64 * (1.0 - busy) / busy;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firndb_base::rng::Rng;
+
+    #[test]
+    fn ranked_waits_are_those_of_a_draw() {
+        let mut rng = Rng::new(1);
+        let mut unit = || (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        for (count, busy) in [(1, 0.4), (2, 0.3), (4, 0.9), (3, 0.7)] {
+            let mut sums = vec![0.0; count];
+            for _ in 0..40_000 {
+                let mut draw = || if unit() < busy { -unit().max(1e-12).ln() } else { 0.0 };
+                let mut waits: Vec<f64> = (0..count).map(|_| draw()).collect();
+                waits.sort_by(f64::total_cmp);
+                sums.iter_mut().zip(waits).for_each(|(sum, wait)| *sum += wait / 40_000.0);
+            }
+            for (at, drawn) in sums.into_iter().enumerate() {
+                let computed = ranked(at + 1, count, busy);
+                assert!((computed - drawn).abs() < 0.03, "{} of {count}: {computed}, {drawn}", at + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn an_idle_member_is_not_waited_for() {
+        let idle = Fragments { reads: 0.0, writes: 0.0, read_us: 20.0, write_us: 100.0 };
+        for code in Code::all(4) {
+            assert_eq!(idle.queue(20.0, 100.0).wait_us(code, code.needed(), 4), 0.0);
+        }
+    }
+
+    #[test]
+    fn copies_are_of_no_use_where_writes_keep_all_of_them_busy() {
+        let one_copy = Code::ONE_COPY;
+        let wait = |fragments: Fragments, code: Code| {
+            fragments.queue(fragments.read_us, fragments.write_us).wait_us(code, 1, 4)
+        };
+        let writes = Fragments { reads: 0.0, writes: 0.004, read_us: 20.0, write_us: 100.0 };
+        let reads = Fragments { reads: 0.02, writes: 0.0, read_us: 20.0, write_us: 100.0 };
+        for (copies, of_writes, of_reads) in [(2, 1.0, 0.4), (4, 1.0, 0.064)] {
+            let code = Code::new(1, copies).unwrap();
+            assert!((wait(writes, code) / wait(writes, one_copy) - of_writes).abs() < 1e-9);
+            assert!((wait(reads, code) / wait(reads, one_copy) - of_reads).abs() < 1e-9);
+        }
+        // Three copies on four members: a write leaves one of them alone.
+        assert!(wait(writes, Code::new(1, 3).unwrap()) < 0.8 * wait(writes, one_copy));
+    }
+}
