@@ -178,7 +178,7 @@ struct Watched {
 
 impl PageTier for Watched {
     firndb_tier::forward_tier!(tier: page_size, make_batch_space, wants_clean, reserve, unreserve, prepare);
-    firndb_tier::forward_tier!(tier: sync, version_of, has_change_for_sure, page_is_lost);
+    firndb_tier::forward_tier!(tier: sync, settle, version_of, has_change_for_sure, page_is_lost);
     firndb_tier::forward_tier!(tier: oldest_needed_lsn, statistics, whereabouts);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         let known = |shadow: &Shadow, page| shadow.pages().known.get(&page).copied();

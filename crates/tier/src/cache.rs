@@ -139,6 +139,10 @@ impl PageTier for FlashCache {
         self.write_open_group()?;
         self.store.sync()
     }
+    fn settle(&self, before: Lsn) -> Result<(), TierError> {
+        self.write_open_group()?;
+        self.store.settle(before)
+    }
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         self.version_of(page)
     }

@@ -71,6 +71,7 @@ mod options;
 mod overlay;
 mod pins;
 mod places;
+mod publication;
 mod read;
 mod reads;
 mod records;
@@ -232,7 +233,6 @@ impl Store {
             recount: false,
             mirror: None,
             deltas: Deltas::default(),
-            unnamed: 0,
         };
         let store = Store {
             device,

@@ -7,7 +7,9 @@
 
 use crate::error::TxnError;
 use crate::manager::TxnManager;
+use firndb_base::hash::hash_bytes;
 use firndb_base::sync::{Mutex, OnceLock};
+use std::collections::BTreeSet;
 
 /// One piece of background work that met damage and is not tried again before the next opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,12 +43,21 @@ pub(crate) struct SetAsideList {
 #[derive(Default)]
 struct Listed {
     first: Vec<SetAside>,
-    count: u64,
+    /// Of all, those in `first` included.
+    known: BTreeSet<u64>,
 }
 
 impl SetAside {
     /// Entries kept for the report; further ones are only counted.
     pub const LISTED_MAX: usize = 64;
+    /// Entries known again, should their work meet the same damage once more; further ones are not
+    /// noted.
+    pub const KNOWN_MAX: usize = 4096;
+
+    /// Stands for the entry among those known.
+    fn hash(&self) -> u64 {
+        hash_bytes(hash_bytes(0, self.work.as_bytes()), self.cause.as_bytes())
+    }
 }
 
 impl TxnManager {
@@ -56,10 +67,9 @@ impl TxnManager {
         let entry = SetAside { work: work.into(), cause: error.message.clone() };
         {
             let mut list = self.set_aside.list.lock();
-            if list.first.contains(&entry) {
+            if list.known.len() >= SetAside::KNOWN_MAX || !list.known.insert(entry.hash()) {
                 return;
             }
-            list.count += 1;
             if list.first.len() < SetAside::LISTED_MAX {
                 list.first.push(entry.clone());
             }
@@ -79,7 +89,7 @@ impl TxnManager {
     #[must_use]
     pub fn work_set_aside(&self) -> (Vec<SetAside>, u64) {
         let list = self.set_aside.list.lock();
-        (list.first.clone(), list.count)
+        (list.first.clone(), list.known.len() as u64)
     }
 
     /// Hands in what is called for each piece of work that is set aside. Set once, when the

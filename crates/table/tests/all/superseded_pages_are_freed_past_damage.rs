@@ -148,6 +148,26 @@ fn a_mark_whose_page_cannot_be_freed_stays_alone() {
     assert_eq!((left(&marks), world.manager.work_set_aside().1), (lost.len() + 1, 4));
 }
 
+/// Cause: what was reported was known again by the list of the first 64. Effect: once that was full,
+/// each round of the search reported its malformed marks anew.
+#[test]
+fn a_malformed_mark_is_reported_once_however_much_else_is_damaged() {
+    let (world, file, marks) = replaced();
+    for work in 0..80 {
+        let damage = firndb_txn::TxnError::new(firndb_txn::TxnErrorKind::Damaged, "on purpose");
+        world.manager.set_aside(format!("work {work}"), &damage);
+    }
+    let mut txn = world.begin();
+    txn.put(&marks, b"none", b"").unwrap();
+    txn.commit().unwrap();
+    for byte in [3, 4, 5] {
+        settle(&world);
+        let (first, count) = world.manager.work_set_aside();
+        assert_eq!((first.len(), count), (64, 81));
+        fill(&world, &file, byte);
+    }
+}
+
 /// Cause: the search counted only marks that it saw as committed. Effect: each idle step read every
 /// leaf with marks of a transaction that stayed open.
 #[test]

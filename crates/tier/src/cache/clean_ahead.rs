@@ -150,7 +150,7 @@ impl FlashCache {
         self.store.write_batch(&mut writes);
         let mut ring = self.ring.lock();
         ring.written_back_end = ring.written_back_end.max(self.store.records_end());
-        let mut written = 0;
+        let (mut written, mut outcome) = (0, Ok(()));
         for (image, write) in images.iter().zip(&writes) {
             match &write.outcome {
                 Ok(_) => {
@@ -167,10 +167,12 @@ impl FlashCache {
                         self.forget_lacking(image.slot);
                     }
                 }
-                Err(error) => return Err(error.clone()),
+                // The thread that replaces the group has it stay (`replace.rs`).
+                Err(error) if error.concerns_the_page() => {}
+                Err(error) => outcome = Err(error.clone()),
             }
         }
         add(&self.counters.write_backs, written);
-        Ok(if written > 0 { Progress::Worked } else { Progress::Idle })
+        outcome.map(|()| if written > 0 { Progress::Worked } else { Progress::Idle })
     }
 }

@@ -139,18 +139,24 @@ impl FlashCache {
             writes.push(write.changed_since(since.base, since.changes));
         }
         self.store.write_batch(&mut writes);
+        ring.written_back_end = ring.written_back_end.max(self.store.records_end());
+        let (mut written, mut outcome) = (0, Ok(()));
         for (write, (_, hit)) in writes.iter().zip(&hits) {
             match &write.outcome {
-                Err(error) if error.kind != TierErrorKind::NotAllocated => return Err(error.clone()),
-                _ => {}
+                // Its map page is damaged, so redo could not rebuild it either: no log is held for
+                // it, and the next call tries again.
+                Err(error) if error.concerns_the_page() => lacking.set(hit.slot, UNKNOWN),
+                Err(error) if error.kind != TierErrorKind::NotAllocated => outcome = Err(error.clone()),
+                _ => {
+                    self.directory.clean(write.page, hit.slot, hit.word);
+                    lacking.set(hit.slot, NOTHING);
+                    written += 1;
+                }
             }
-            self.directory.clean(write.page, hit.slot, hit.word);
-            lacking.set(hit.slot, NOTHING);
         }
-        add(&self.counters.write_backs, writes.len());
-        ring.written_back_end = ring.written_back_end.max(self.store.records_end());
+        add(&self.counters.write_backs, written);
         drop(writes);
         self.keep_scratch(bufs);
-        Ok(())
+        outcome
     }
 }

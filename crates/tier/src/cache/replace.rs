@@ -3,6 +3,10 @@
 //! The images of a replaced group stay where they are until a header that names a front past them
 //! is durable (`write_group`); readers that found them in the directory before may read them
 //! meanwhile.
+//!
+//! An image that the store cannot take, since the page's map page is damaged, stays in the ring: it
+//! goes to the group being filled again, and other images are not held up by it. A cache that is
+//! leaving cannot keep it, and reports the error.
 
 use super::geometry::{SEAL_BYTES, Slot};
 use super::group::{Entry, Since};
@@ -32,11 +36,22 @@ pub(crate) struct Leaving {
 impl FlashCache {
     /// Replaces groups until the group being filled, and the one after it, have their places.
     pub(crate) fn make_space(&self, ring: &mut Ring) -> Result<(), TierError> {
+        let mut replaced = 0;
         while ring.front.0 + self.geometry.groups < ring.rear.0 + 2 {
+            if replaced > self.geometry.groups {
+                let message = "every page in the flash cache waits for a damaged page of the store's map: run a \
+                               check, then restore the database from a backup";
+                return Err(TierError::new(TierErrorKind::Damaged, message));
+            }
             let mut scratch = std::mem::replace(&mut ring.scratch, AlignedBuf::zeroed(self.geometry.block));
-            let replaced = self.replace_front(ring, &mut scratch);
+            let outcome = self.replace_front(ring, &mut scratch);
             ring.scratch = scratch;
-            replaced?;
+            outcome?;
+            replaced += 1;
+            // Of images that the store cannot take.
+            if self.open.read().entries.len() == self.geometry.group_pages {
+                self.write_group(ring)?;
+            }
         }
         Ok(())
     }
@@ -46,7 +61,7 @@ impl FlashCache {
         self.weigh_again(ring);
         let mut leaving = self.decide(ring);
         self.read_leaving(ring, &mut leaving, scratch)?;
-        self.write_back(ring, &leaving, scratch)?;
+        self.write_back(ring, &mut leaving, scratch)?;
         for image in leaving.iter().filter(|image| image.lost) {
             self.give_up_image(ring, image)?;
         }
@@ -136,39 +151,66 @@ impl FlashCache {
         Ok(())
     }
 
+    /// Writes images to the store. Those that it cannot take are enqueued again, or it fails.
     fn write_back(
         &self,
         ring: &mut Ring,
-        leaving: &[Leaving],
+        leaving: &mut [Leaving],
         scratch: &AlignedBuf,
     ) -> Result<(), TierError> {
-        let mut writes: Vec<PageWrite<'_>> = leaving
-            .iter()
-            .enumerate()
-            .filter(|(_, image)| image.fate == Fate::WriteBack)
-            .map(|(index, image)| {
-                let data = self.image_of(index, scratch);
-                // The image is durable here until the store's record of it is: the log is not
-                // needed for it.
-                PageWrite::back(image.word.page(), image.version, Lsn::MAX, data)
-                    .changed_since(image.since.base, image.since.changes)
-            })
-            .collect();
-        if writes.is_empty() {
+        let indexes: Vec<usize> =
+            (0..leaving.len()).filter(|index| leaving[*index].fate == Fate::WriteBack).collect();
+        if indexes.is_empty() {
             return Ok(());
         }
+        let write = |index: &usize| {
+            let (image, data) = (&leaving[*index], self.image_of(*index, scratch));
+            // The image is durable here until the store's record of it is: the log is not needed
+            // for it.
+            PageWrite::back(image.word.page(), image.version, Lsn::MAX, data)
+                .changed_since(image.since.base, image.since.changes)
+        };
+        let mut writes: Vec<PageWrite<'_>> = indexes.iter().map(write).collect();
         self.store.write_batch(&mut writes);
-        for write in &writes {
-            match &write.outcome {
-                Err(error) if error.kind != TierErrorKind::NotAllocated => return Err(error.clone()),
+        let (mut stay, mut error) = (Vec::new(), None);
+        for (index, write) in indexes.iter().zip(writes) {
+            match write.outcome {
                 // Freed, or the store knows a newer incarnation of the page: this image is never
                 // read again.
-                _ => {}
+                Err(found) if found.kind == TierErrorKind::NotAllocated => {}
+                Err(found) if found.concerns_the_page() => {
+                    stay.push(*index);
+                    error = error.or(Some(found));
+                }
+                outcome => drop(outcome?),
             }
         }
-        add(&self.counters.write_backs, writes.len());
         ring.written_back_end = ring.written_back_end.max(self.store.records_end());
-        Ok(())
+        add(&self.counters.write_backs, indexes.len() - stay.len());
+        match error {
+            Some(error) if !self.let_stay(leaving, &stay) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the images at these indexes enqueued again, before clean ones that were to be; false if
+    /// the group being filled has no space for them.
+    fn let_stay(&self, leaving: &mut [Leaving], stay: &[usize]) -> bool {
+        let space = self.geometry.group_pages.saturating_sub(self.open.read().entries.len());
+        let again = |leaving: &[Leaving]| leaving.iter().filter(|image| image.fate == Fate::Again).count();
+        let mut over = (again(leaving) + stay.len()).saturating_sub(space);
+        for image in leaving.iter_mut().filter(|image| image.fate == Fate::Again && !image.word.is_dirty()) {
+            if over == 0 {
+                break;
+            }
+            image.fate = Fate::Discard;
+            over -= 1;
+        }
+        if over > 0 || self.is_leaving() {
+            return false;
+        }
+        stay.iter().for_each(|index| leaving[*index].fate = Fate::Again);
+        true
     }
 
     fn enqueue_again(&self, ring: &Ring, image: &Leaving, scratch: &AlignedBuf) {

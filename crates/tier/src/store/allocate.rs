@@ -2,8 +2,9 @@
 //!
 //! Why only a reservation can find the disk full: a page is reserved only if there are at least as
 //! many places with space on the device as pages allocated and reserved, this one included, and
-//! slack, and delta pages. Places are counted, not found: the totals page has the number in use, so
-//! no bitmap page is read.
+//! slack, and delta pages, and places that are in use without a name (`lost_sight.rs`). What is
+//! needed is counted, not found: the totals page has the numbers, so no bitmap page is read for
+//! it.
 //!
 //! A publication runs under page latches and `order`, so it waits for no device: `prepare`
 //! has brought the map pages it needs into memory; where it has not, the call fails and the caller
@@ -47,7 +48,8 @@ impl Store {
         backed * self.geometry.places_per_group
     }
 
-    /// Every page that is allocated or reserved can be written.
+    /// There are as many places as pages allocated and reserved. (That each can be written takes
+    /// more, which `reserve` sees to before a page is reserved.)
     pub(crate) fn debug_assert_backed(&self, state: &mut State) {
         if cfg!(debug_assertions) {
             let needed = state.totals().pages + state.space.reserved();

@@ -310,6 +310,7 @@ fn totals_after(change: &Change, mut totals: Totals) -> Option<Totals> {
         }
         Change::Move { old, .. } => {
             totals.places = totals.places.checked_add(u64::from(old.place().is_none()))?;
+            totals.unnamed = totals.unnamed.checked_add(u64::from(old == Old::Unknown))?;
         }
         Change::DeltaPage { .. } => {
             totals.places = totals.places.checked_add(1)?;

@@ -10,6 +10,7 @@ use super::meta_page::{self, MetaId};
 use super::mirror::Mirror;
 use super::state::{State, Store};
 use super::suspects;
+use super::totals::Totals;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::PageRead;
 use firndb_base::{Lsn, PageId};
@@ -268,7 +269,8 @@ impl Store {
 
     /// Compares the sums. Everything was walked and compared, up to this hold of `state`.
     fn check_totals(&self, state: &mut State, report: &mut StoreReport) {
-        let (found, kept) = (state.mirrored().totals(), state.totals());
+        let kept = state.totals();
+        let found = Totals { unnamed: kept.unnamed, ..state.mirrored().totals() };
         (report.groups, report.pages, report.pages_placed) =
             (state.space.groups(), found.pages, found.places - found.delta_pages);
         report.delta_pages = found.delta_pages;

@@ -60,7 +60,7 @@ impl Store {
             match self.begin_circle(&mut cleaning.stuck)? {
                 Begun::Circle(circle) => cleaning.circle = Some(circle),
                 Begun::Enough => {}
-                // Others have to free something first.
+                // Others have to write first: each new version frees the place of the one before.
                 Begun::Nothing => cleaning.rests_until = self.written() + self.rest(),
             }
         }
@@ -101,9 +101,9 @@ impl Store {
         Ok(())
     }
 
-    /// Places to be taken by others before a circle is tried again.
+    /// How many places must be taken until a circle is tried again, while the cleaner takes none.
     fn rest(&self) -> u64 {
-        self.backed_places(&mut self.state.lock()) / (4 * WHOLE_SHARE)
+        (self.backed_places(&mut self.state.lock()) / (4 * WHOLE_SHARE)).max(1)
     }
 
     /// Makes available all that was freed, by making the records durable that did it.
@@ -115,7 +115,7 @@ impl Store {
         Ok(())
     }
 
-    /// Places taken since the store was opened.
+    /// Places taken since the store was opened, by the cleaner, too.
     fn written(&self) -> u64 {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         of(&self.counters.pages_written) + of(&self.counters.delta_pages_written)
@@ -215,8 +215,8 @@ impl Store {
             next += 1;
         }
         let before = self.written();
-        let moved = self.rewrite(&pages, Stream::Moved);
-        count(&self.counters.images_moved, *moved.as_ref().unwrap_or(&0));
+        let (images, moved) = self.rewrite(&pages, Stream::Moved);
+        count(&self.counters.images_moved, images);
         let gathered = match deltas.is_empty() {
             true => Ok(Progress::Idle),
             false => {
@@ -226,7 +226,7 @@ impl Store {
         };
         // Writes of others beside it count for the cleaner, which only makes it slower.
         circle.moved += self.written() - before;
-        for outcome in [moved.map(drop), gathered.map(drop)] {
+        for outcome in [moved, gathered.map(drop)] {
             match outcome {
                 // It stays where it is, and reading it reports it.
                 Err(error) if error.concerns_the_page() => {}

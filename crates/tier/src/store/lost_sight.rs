@@ -9,8 +9,12 @@
 //! newer version of it. What is left is a write that is overtaken while it is under way, by a free
 //! and an allocation of the page. Their records put an entry into the overlay, where it stays until
 //! the map page is written with it; then the sequence of the map page is another than when the
-//! write began, and the write fails and is tried again. A write of a tier below the buffer has no
-//! such claim, and fails with the error of the map page.
+//! write began, and the write fails and is tried again.
+//!
+//! A cache that keeps log for what it has (lazy cleaning, of the comparators) gives a recovery LSN
+//! with what it writes back: that is the newest version below DRAM, and what overtakes it is seen
+//! in the same way. Firn's flash cache keeps no log and gives none: its version stays on its own
+//! device until the map page can be read, and the write fails with the error of the map page.
 
 use super::geometry::Geometry;
 use super::meta_page::MetaId;
@@ -40,7 +44,7 @@ impl Store {
     /// For a write whose map page could not be read: whether it may go on, with its page's bitmap
     /// page pinned.
     pub(crate) fn lost_sight(&self, write: &PageWrite<'_>, error: &TierError) -> Option<(Lost, Pins<'_>)> {
-        // Firn's flash cache gives no recovery LSN.
+        // Firn's flash cache can keep what it has.
         if !write.dirty || write.recovery_lsn == Lsn::MAX || !error.concerns_the_page() {
             return None;
         }

@@ -7,6 +7,10 @@ use super::state::{State, Store};
 use super::suspects;
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::Lsn;
+use std::collections::BTreeMap;
+
+/// Metadata pages that cannot be read, and why.
+pub(crate) type Failed = BTreeMap<MetaId, TierError>;
 
 /// Keeps metadata pages in memory until dropped. Must not be dropped under the `state` lock.
 pub(crate) struct Pins<'a> {
@@ -22,6 +26,10 @@ impl<'a> Pins<'a> {
     pub(crate) fn ids(&self) -> &[MetaId] {
         &self.ids
     }
+    /// As by dropping them, under `state`.
+    pub(crate) fn release(mut self, state: &mut State) {
+        std::mem::take(&mut self.ids).into_iter().for_each(|id| state.cache.unpin(id));
+    }
     /// Pins the pages for as long as the store is open.
     pub(crate) fn keep(mut self) {
         self.ids = Vec::new();
@@ -30,6 +38,9 @@ impl<'a> Pins<'a> {
 
 impl Drop for Pins<'_> {
     fn drop(&mut self) {
+        if self.ids.is_empty() {
+            return;
+        }
         let mut state = self.store.state.lock();
         for id in &self.ids {
             state.cache.unpin(*id);
@@ -98,6 +109,26 @@ impl Store {
                 return Err(error);
             }
         }
+    }
+
+    /// Pins those of `ids` that can be read. Returns the others with the reasons.
+    ///
+    /// Errors: what does not concern single pages.
+    pub(crate) fn pin_readable(&self, ids: &[MetaId]) -> Result<(Vec<Pins<'_>>, Failed), TierError> {
+        match self.pin(ids) {
+            Ok(pins) => return Ok((vec![pins], Failed::new())),
+            Err(error) if error.concerns_the_page() => {}
+            Err(error) => return Err(error),
+        }
+        let (mut pins, mut failed) = (Vec::new(), Failed::new());
+        for id in ids {
+            match self.pin(&[*id]) {
+                Ok(pin) => pins.push(pin),
+                Err(error) if error.concerns_the_page() => _ = failed.insert(*id, error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((pins, failed))
     }
 }
 

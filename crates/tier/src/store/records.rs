@@ -72,6 +72,22 @@ impl Change {
             Change::DeltaPage { .. } | Change::DeltaFreed { .. } | Change::Backing { .. } => None,
         }
     }
+    /// The place that it puts to use.
+    pub(crate) fn taken_place(&self) -> Option<Place> {
+        match *self {
+            Change::Move { place, .. } | Change::DeltaPage { place } => Some(place),
+            _ => None,
+        }
+    }
+    /// The place that it frees.
+    pub(crate) fn freed_place(&self) -> Option<Place> {
+        match *self {
+            Change::Move { old, .. } => old.place(),
+            Change::Free { place, .. } => place,
+            Change::DeltaFreed { place } => Some(place),
+            _ => None,
+        }
+    }
 }
 
 /// Encodes an optional place: 0 for none.

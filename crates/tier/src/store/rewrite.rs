@@ -5,23 +5,23 @@ use super::entry::image_checksum;
 use super::segments::Stream;
 use super::state::Store;
 use crate::error::{TierError, TierErrorKind};
-use crate::page_tier::{PageRead, PageWrite};
+use crate::page_tier::{PageRead, PageWrite, Written};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 
 impl Store {
     /// Reads pages and writes what was read to other places, under the version that it has; returns
-    /// how many that were offered. A page that is freed or written meanwhile is left as it is. All
-    /// of it is tried.
+    /// how many were written. A page that is freed or written meanwhile is left as it is. All of it
+    /// is tried.
     ///
-    /// Errors: the first; what it concerns stays as it is.
-    pub(crate) fn rewrite(&self, pages: &[PageId], stream: Stream) -> Result<usize, TierError> {
+    /// The outcome is the first error; what it concerns stays as it is.
+    pub(crate) fn rewrite(&self, pages: &[PageId], stream: Stream) -> (usize, Result<(), TierError>) {
         if pages.is_empty() {
-            return Ok(0);
+            return (0, Ok(()));
         }
         let page_size = self.geometry.page_size;
         let mut bytes = AlignedBuf::zeroed(self.policy.batch_pages.min(pages.len()) * page_size);
-        let mut outcome = Ok(0);
+        let (mut written, mut outcome) = (0, Ok(()));
         for pages in pages.chunks(self.policy.batch_pages) {
             let reads = pages.iter().zip(bytes.chunks_mut(page_size));
             let mut reads: Vec<PageRead<'_>> = reads
@@ -41,15 +41,15 @@ impl Store {
             }
             let all: Vec<usize> = (0..writes.len()).collect();
             self.write_chunk(&mut writes, &all, stream, image_checksum);
-            outcome = outcome.map(|rewritten| rewritten + writes.len());
             for write in writes {
                 match write.outcome {
-                    Ok(_) => {}
+                    Ok(Written::Taken { .. }) => written += 1,
+                    Ok(Written::Declined) => {}
                     Err(error) if error.kind == TierErrorKind::NotAllocated => {}
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
         }
-        outcome
+        (written, outcome)
     }
 }

@@ -52,8 +52,9 @@ pub(crate) struct Segments {
     open: [Option<Open>; STREAMS],
     /// Those that the cleaner is emptying.
     avoided: BTreeSet<SegmentAt>,
-    /// Segments opened since the store was opened; places of those not opened by the cleaner.
+    /// Segments opened since the store was opened.
     clock: u32,
+    /// Places that those had which were not opened by the cleaner.
     by_others: u64,
 }
 
@@ -199,10 +200,11 @@ impl Segments {
         let next = self.whole.range(after..).chain(self.whole.range(..after));
         let at = *next.into_iter().find(|at| !others.contains(at))?;
         self.clock = self.clock.saturating_add(1);
+        let segment = &mut self.groups[at.0 as usize][at.1];
+        segment.opened = self.clock;
         if stream != Stream::Moved {
-            self.by_others += SEGMENT_PLACES;
+            self.by_others += u64::from(segment.available);
         }
-        self.groups[at.0 as usize][at.1].opened = self.clock;
         self.open[stream as usize] = Some(Open { at, next: 0 });
         self.open[stream as usize]
     }

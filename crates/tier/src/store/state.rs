@@ -17,7 +17,7 @@ use super::meta_page::MetaId;
 use super::mirror::Mirror;
 use super::options::Policy;
 use super::overlay::Overlay;
-use super::records::{Change, Old};
+use super::records::Change;
 use super::sequences::Sequences;
 use super::space::Space;
 use super::sweep_state::Sweep;
@@ -97,9 +97,6 @@ pub(crate) struct State {
     /// The part of the map that a running check has walked.
     pub(super) mirror: Option<Mirror>,
     pub(super) deltas: Deltas,
-    /// Pages moved from a place that is not known, as far as this opening has seen: each such place
-    /// may be in use without a name.
-    pub(super) unnamed: u64,
 }
 
 impl State {
@@ -109,20 +106,14 @@ impl State {
 
     /// Places that must have space: for pages allocated and reserved, for delta pages in use and
     /// about to be, for places in use without a name, and `more`. (Damaged totals may say anything.
-    /// Places without a name that an earlier opening left are seen where they exceed the pages that
-    /// have no image yet.)
+    /// Recounted ones do not tell what places have no name: then those are seen that exceed the
+    /// pages which have no image yet.)
     pub(super) fn places_needed(&mut self, more: u64) -> u64 {
         let totals = self.totals();
         let images = totals.places.saturating_sub(totals.delta_pages);
         [totals.delta_pages, self.deltas.in_flight, self.space.reserved(), more]
             .into_iter()
-            .fold(totals.pages.saturating_add(self.unnamed).max(images), u64::saturating_add)
-    }
-
-    /// Counts the moves that leave a place without a name.
-    fn note_unnamed(&mut self, changes: &[Change]) {
-        let is_unnamed = |change: &&Change| matches!(change, Change::Move { old: Old::Unknown, .. });
-        self.unnamed += changes.iter().filter(is_unnamed).count() as u64;
+            .fold(totals.pages.saturating_add(totals.unnamed).max(images), u64::saturating_add)
     }
 
     /// Whether a page is allocated, by its bitmap page: `None` if that is not in memory.
@@ -167,7 +158,6 @@ impl State {
             self.deltas.live.died(geometry, at.place, page.0 / geometry.entries_per_map);
         }
         self.follow_deltas(geometry, changes);
-        self.note_unnamed(changes);
         self.map_log.push(lsn, record);
         self.share_the_budget();
         if let Some(mirror) = &mut self.mirror {
@@ -190,7 +180,6 @@ impl State {
             exists && !self.carried.contains(id, lsn)
         };
         apply::redo(geometry, pages, &wanted, (lsn, changes), count)?;
-        self.note_unnamed(changes);
         self.share_the_budget();
         Ok(())
     }
@@ -203,11 +192,13 @@ impl State {
 }
 
 impl State {
-    /// The LSN from which the log is needed for what waits in the write buffer and `changes`
-    /// remove: until their record is durable, a crash brings back the state before.
+    /// The LSN from which the log is needed for what waits in the write buffer and `changes` remove
+    /// or flush: until their record is durable, a crash brings back the state before.
     pub(crate) fn waits_from(&self, changes: &[Change]) -> Option<Lsn> {
         let removed = changes.iter().filter_map(|change| match *change {
-            Change::Move { page, .. } | Change::Free { page, .. } => self.deltas.buffer.get(page),
+            Change::Move { page, .. } | Change::Free { page, .. } | Change::Delta { page, .. } => {
+                self.deltas.buffer.get(page)
+            }
             _ => None,
         });
         removed.map(|held| held.recovery).min()

@@ -166,8 +166,9 @@ impl Store {
             let limit = ROUND_PAGES.min(names_max).min(state.cache.budget_pages() / 2);
             state.next_round(self, limit)
         };
-        let (mut pins, mut ids) = self.pin_readable(&round.ids)?;
-        let damaged: Vec<MetaId> = round.ids.iter().copied().filter(|id| !ids.contains(id)).collect();
+        let (mut pins, failed) = self.pin_readable(&round.ids)?;
+        let (damaged, mut ids): (Vec<MetaId>, Vec<MetaId>) =
+            round.ids.iter().partition(|id| failed.contains_key(id));
         let (read_since, are_carried) = self.carry_on(rounds, &damaged, round.to)?;
         ids.extend(read_since.ids());
         pins.push(read_since);
@@ -223,27 +224,6 @@ impl Store {
             Some(Some(batch)) => self.append_blocks(rounds, &batch, to).map(|()| true)?,
         };
         Ok((read_since, are_carried))
-    }
-
-    /// Pins metadata pages and returns which; those that cannot be read are left out.
-    pub(crate) fn pin_readable(&self, ids: &[MetaId]) -> Result<(Vec<Pins<'_>>, Vec<MetaId>), TierError> {
-        match self.pin(ids) {
-            Ok(pins) => return Ok((vec![pins], ids.to_vec())),
-            Err(error) if error.concerns_the_page() => {}
-            Err(error) => return Err(error),
-        }
-        let (mut pins, mut whole) = (Vec::new(), Vec::new());
-        for id in ids {
-            match self.pin(&[*id]) {
-                Ok(pin) => {
-                    pins.push(pin);
-                    whole.push(*id);
-                }
-                Err(error) if error.concerns_the_page() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((pins, whole))
     }
 
     /// Writes a totals page with this anchor that names `ids`, and the pages that may be torn.
@@ -309,14 +289,15 @@ impl Store {
                 _ => {}
             }
         }
-        let (pins, whole) = self.pin_readable(&torn)?;
+        let (pins, failed) = self.pin_readable(&torn)?;
+        let whole: Vec<MetaId> = torn.iter().copied().filter(|id| !failed.contains_key(id)).collect();
         if !whole.is_empty() {
             self.write_pages(rounds, &whole)?;
         }
         drop(pins);
         let left: BTreeSet<MetaId> = unread.iter().map(|(id, _)| *id).collect();
         let mut state = self.state.lock();
-        state.sweep.torn.retain(|id| left.contains(id) || (torn.contains(id) && !whole.contains(id)));
+        state.sweep.torn.retain(|id| left.contains(id) || failed.contains_key(id));
         match unread.pop() {
             // Too little space is left to name what a round writes.
             Some((_, error))

@@ -2,7 +2,7 @@
 //! begins; and which metadata pages are being written.
 //!
 //! ```text
-//! 0        32       68      72
+//! 0        40       76      80
 //! | totals | anchor | count | count x metadata page (2 x number, + 1 for a map page) | zeros
 //! ```
 //! Before metadata pages are written, a durable totals page names them: only they may have a slot
@@ -12,11 +12,11 @@ use super::map_block::{ANCHOR_BYTES, Anchor};
 use super::meta_page::MetaId;
 use std::collections::BTreeSet;
 
-const ANCHOR_AT: usize = 32;
+const ANCHOR_AT: usize = 40;
 const COUNT_AT: usize = ANCHOR_AT + ANCHOR_BYTES;
 const IDS_AT: usize = COUNT_AT + 4;
 
-/// Four numbers of eight bytes.
+/// Five numbers of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Totals {
     /// Pages allocated; page 0 is not counted.
@@ -27,18 +27,20 @@ pub(crate) struct Totals {
     pub unbacked_groups: u64,
     /// Places of delta pages.
     pub delta_pages: u64,
+    /// Places left by pages whose map page could not be read: each may be in use without a name.
+    pub unnamed: u64,
 }
 
 impl Totals {
     pub(crate) fn read(body: &[u8]) -> Totals {
         let at = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().expect("eight bytes"));
-        Totals { pages: at(0), places: at(8), unbacked_groups: at(16), delta_pages: at(24) }
+        Totals { pages: at(0), places: at(8), unbacked_groups: at(16), delta_pages: at(24), unnamed: at(32) }
     }
     pub(crate) fn write(self, body: &mut [u8]) {
-        body[0..8].copy_from_slice(&self.pages.to_le_bytes());
-        body[8..16].copy_from_slice(&self.places.to_le_bytes());
-        body[16..24].copy_from_slice(&self.unbacked_groups.to_le_bytes());
-        body[24..32].copy_from_slice(&self.delta_pages.to_le_bytes());
+        let all = [self.pages, self.places, self.unbacked_groups, self.delta_pages, self.unnamed];
+        for (number, out) in all.iter().zip(body[..ANCHOR_AT].chunks_exact_mut(8)) {
+            out.copy_from_slice(&number.to_le_bytes());
+        }
     }
 }
 
@@ -87,10 +89,10 @@ mod tests {
 
     #[test]
     fn totals_have_golden_bytes() {
-        let mut body = [0; 32];
-        let totals = Totals { pages: 1, places: 2, unbacked_groups: 3, delta_pages: 4 };
+        let mut body = [0; 40];
+        let totals = Totals { pages: 1, places: 2, unbacked_groups: 3, delta_pages: 4, unnamed: 5 };
         totals.write(&mut body);
-        let golden = [1, 2, 3, 4].map(u64::to_le_bytes).concat();
+        let golden = [1, 2, 3, 4, 5].map(u64::to_le_bytes).concat();
         assert_eq!(body[..], golden);
         assert_eq!(Totals::read(&body), totals);
     }
@@ -102,13 +104,13 @@ mod tests {
         let found = Anchor { first, covered: Lsn(3) };
         let ids = [MetaId::Bitmap(5), MetaId::Map(5)];
         announce(&mut body, found, &ids);
-        assert_eq!(body[..32], [0xEE; 32]);
-        assert_eq!(body[32..56], [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(body[56..72], [4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(body[72..88], [10, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(body[88..].iter().all(|byte| *byte == 0));
+        assert_eq!(body[..40], [0xEE; 40]);
+        assert_eq!(body[40..64], [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(body[64..80], [4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(body[80..96], [10, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(body[96..].iter().all(|byte| *byte == 0));
         assert_eq!((anchor(&body), announced(&body)), (found, ids.into()));
-        body[68..72].fill(0xFF);
+        body[76..80].fill(0xFF);
         assert_eq!(announced(&body).len(), 3, "no more than there can be");
     }
 }

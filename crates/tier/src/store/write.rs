@@ -13,23 +13,22 @@
 //! the writer checks the entry again under `order`, and drops an image that came too late, with its
 //! place.
 
-use super::apply::{concerned, contradiction};
+use super::apply::contradiction;
 use super::entry::image_checksum;
 use super::geometry::Place;
 use super::lost_sight::Lost;
 use super::meta_page::MetaId;
-use super::pins::Pins;
+use super::publication::Publication;
 use super::records::{self, Change, Old};
 use super::segments::Stream;
-use super::space::Pending;
 use super::state::{State, Store, count};
 use crate::error::TierError;
 use crate::granules::{Base, Changes};
 use crate::page_tier::{PageWrite, Written};
-use firndb_base::sync::MutexGuard;
+use firndb_base::codec::Malformed;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
-use firndb_log::{Kind, Log, LogErrorKind, Record};
+use firndb_log::Kind;
 
 /// Up to this number of runs each run is written durably: one wait for the device, and beside other
 /// batches. More are written together, and then synced once, which other batches may share.
@@ -232,169 +231,68 @@ impl Store {
         outcomes
     }
 
-    /// Appends one map record for all shadows that are still wanted, and applies it. A page with
-    /// metadata that contradicts itself is left out: its write fails, before anything of it is
-    /// logged that could not be redone.
-    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], mut shadows: Vec<Shadow>, lost: Option<Lost>) {
-        let settle = |writes: &mut [PageWrite<'_>], shadows: &[Shadow], error: TierError| {
+    /// Publishes the moves of the shadows that are still wanted, and sets the outcome of all.
+    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], shadows: Vec<Shadow>, lost: Option<Lost>) {
+        let places: Vec<Place> = shadows.iter().map(|shadow| shadow.place).collect();
+        let mut moves = Moves { writes, shadows, lost };
+        if let Err(error) = self.publish_record(&mut moves, &places) {
+            let Moves { writes, shadows, .. } = moves;
             shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));
-            self.drop_places(&shadows.iter().map(|shadow| shadow.place).collect::<Vec<_>>());
-        };
-        let mut pins: Vec<Pins<'_>> = Vec::new();
-        // Bits of old places that are kept until their bitmap page can be read.
-        let mut unreadable: Vec<MetaId> = Vec::new();
-        loop {
-            let order = self.order.lock();
-            let mut state = self.state.lock();
-            let mut missing = self.unknown(&state, shadows.iter().map(|shadow| writes[shadow.write].page));
-            if missing.is_empty() || lost.is_some_and(|lost| lost.is_lost(&self.geometry, &state)) {
-                let (changes, superseded) = self.moves(&mut state, writes, &shadows, lost);
-                let mut ids = concerned(&self.geometry, &changes);
-                missing = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
-                missing.retain(|id| !unreadable.contains(id));
-                if !missing.is_empty() {
-                    drop((state, order));
-                    match self.pin(&missing) {
-                        Ok(pin) => pins.push(pin),
-                        Err(error) => match self.unreadable(&missing) {
-                            found if found.is_empty() => return settle(writes, &shadows, error),
-                            found => unreadable.extend(found),
-                        },
-                    }
-                    continue;
-                }
-                ids.retain(|id| state.cache.contains(*id));
-                if let Err((index, error)) = state.check(&self.geometry, &changes) {
-                    let page = changes[index].page().expect("a move is of a page");
-                    let at = shadows.iter().position(|shadow| writes[shadow.write].page == page);
-                    let shadow = shadows.remove(at.expect("each change is of a shadow"));
-                    writes[shadow.write].outcome = Err(contradiction(page, error));
-                    state.space.drop_place(&self.geometry, shadow.place);
-                    continue;
-                }
-                match self.publish_moves(writes, order, state, &changes, &ids, &superseded) {
-                    None => return,
-                    Some(bytes) => {
-                        let journal = self.journal.get().expect("checked before anything was written");
-                        // Other threads may change the map meanwhile: everything is checked again.
-                        if let Err(error) = journal.wait_for_buffer(bytes) {
-                            return settle(writes, &shadows, error.into());
-                        }
-                        continue;
-                    }
-                }
-            }
-            drop(state);
-            drop(order);
-            match self.pin(&missing) {
-                Ok(pin) => pins.push(pin),
-                Err(error) => return settle(writes, &shadows, error),
-            }
+        }
+    }
+}
+
+/// Images that are durable at their places, and not in the map yet.
+struct Moves<'a, 'w> {
+    writes: &'a mut [PageWrite<'w>],
+    shadows: Vec<Shadow>,
+    lost: Option<Lost>,
+}
+
+impl Publication for Moves<'_, '_> {
+    const KIND: Kind = Kind::PAGES_MOVED;
+
+    fn unknown(&self, store: &Store, state: &State) -> Vec<MetaId> {
+        match self.lost.is_some_and(|lost| lost.is_lost(&store.geometry, state)) {
+            true => Vec::new(),
+            false => store.unknown(state, self.shadows.iter().map(|shadow| self.writes[shadow.write].page)),
         }
     }
 
-    /// Those of `ids` that are damaged bitmap pages, or cannot be read.
-    pub(crate) fn unreadable(&self, ids: &[MetaId]) -> Vec<MetaId> {
-        let fails = |id: &MetaId| self.pin(&[*id]).is_err_and(|error| error.concerns_the_page());
-        let bitmaps = ids.iter().copied().filter(|id| matches!(id, MetaId::Bitmap(_)));
-        bitmaps.filter(fails).collect()
+    /// Sets the outcome `Taken` for writes that are still wanted: another thread may have freed the
+    /// page, or written a newer version.
+    fn changes(&mut self, store: &Store, state: &mut State) -> Vec<Change> {
+        let mut changes = Vec::with_capacity(self.shadows.len());
+        for Shadow { write, place, checksum } in self.shadows.iter().copied() {
+            let write = &mut self.writes[write];
+            let Some(old) = store.still_wanted(state, write, self.lost) else { continue };
+            let (page, version) = (write.page, write.version);
+            write.outcome =
+                Ok(Written::Taken { base: Some(Base { version, checksum }), changes: Changes::NONE });
+            changes.push(Change::Move { page, version, place, checksum, old });
+        }
+        changes
     }
 
-    /// The changes that the shadows amount to now, and the places of those that came too late. Sets
-    /// the outcome `Taken` for wanted writes, before the record is appended.
-    fn moves(
-        &self,
-        state: &mut State,
-        writes: &mut [PageWrite<'_>],
-        shadows: &[Shadow],
-        lost: Option<Lost>,
-    ) -> (Vec<Change>, Vec<Place>) {
-        let mut changes = Vec::with_capacity(shadows.len());
-        let mut superseded = Vec::new();
-        for shadow in shadows {
-            let write = &mut writes[shadow.write];
-            match self.still_wanted(state, write, lost) {
-                None => superseded.push(shadow.place),
-                Some(old) => {
-                    let base = Some(Base { version: write.version, checksum: shadow.checksum });
-                    write.outcome = Ok(Written::Taken { base, changes: Changes::NONE });
-                    changes.push(Change::Move {
-                        page: write.page,
-                        version: write.version,
-                        place: shadow.place,
-                        checksum: shadow.checksum,
-                        old,
-                    });
-                }
-            }
-        }
-        (changes, superseded)
+    /// The page's write fails.
+    fn leave_out(&mut self, _: &mut State, change: Change, error: Malformed) -> Result<(), TierError> {
+        let page = change.page().expect("a move is of a page");
+        let at = self.shadows.iter().position(|shadow| self.writes[shadow.write].page == page);
+        let shadow = self.shadows.remove(at.expect("each change is of a shadow"));
+        self.writes[shadow.write].outcome = Err(contradiction(page, error));
+        Ok(())
     }
 
-    /// Appends and applies, with the pages concerned in memory that can be read. If the log's
-    /// buffer has no space for the record, does nothing and returns the bytes that it needs.
-    fn publish_moves(
-        &self,
-        writes: &mut [PageWrite<'_>],
-        _order: MutexGuard<'_, ()>,
-        mut state: MutexGuard<'_, State>,
-        changes: &[Change],
-        ids: &[MetaId],
-        superseded: &[Place],
-    ) -> Option<u64> {
-        if changes.is_empty() {
-            superseded.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
-            self.progress.notify_all();
-            return None;
-        }
-        ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
-        drop(state);
-        let body = records::encode_moves(changes);
-        let journal = self.journal.get().expect("checked before anything was written");
-        let record = Record { kind: Kind::PAGES_MOVED, body: &body };
-        let appended = journal.append(record);
-        let mut state = self.state.lock();
-        if appended.as_ref().is_err_and(|error| error.kind == LogErrorKind::BufferFull) {
-            ids.iter().for_each(|id| state.cache.unpin(*id));
-            return Some(Log::framed_len(body.len()));
-        }
-        superseded.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
-        let moved = || {
-            changes.iter().filter_map(|change| match change {
-                Change::Move { page, place, old, .. } => Some((*page, *place, *old)),
-                _ => None,
-            })
-        };
-        match appended {
-            Err(error) => {
-                let error = TierError::from(error);
-                for (page, place, _) in moved() {
-                    state.space.drop_place(&self.geometry, place);
-                    writes
-                        .iter_mut()
-                        .filter(|w| w.page == page && w.is_taken())
-                        .for_each(|w| w.outcome = Err(error.clone()));
-                }
-            }
-            Ok(appended) => {
-                let waited = state.waits_from(changes).unwrap_or(appended.first);
-                state
-                    .apply(&self.geometry, (appended.first, record), changes)
-                    .expect("checked before it was appended, under the same hold of `order`");
-                moved().for_each(|(_, place, _)| state.space.placed(place));
-                let taken = writes.iter().filter(|write| write.dirty && write.is_taken());
-                let needed_from =
-                    taken.map(|write| write.recovery_lsn).fold(appended.first.min(waited), std::cmp::min);
-                let places = moved().filter_map(|(.., old)| old.place()).collect();
-                state.space.hold_freed(
-                    &self.geometry,
-                    Pending { end: appended.end, needed_from, pages: Vec::new(), places },
-                );
-                count(&self.counters.pages_written, changes.len());
-            }
-        }
-        ids.iter().for_each(|id| state.cache.unpin(*id));
-        self.progress.notify_all();
-        None
+    fn encode(changes: &[Change]) -> Vec<u8> {
+        records::encode_moves(changes)
+    }
+
+    fn needed_from(&self) -> Lsn {
+        let taken = self.writes.iter().filter(|write| write.dirty && write.is_taken());
+        taken.map(|write| write.recovery_lsn).min().unwrap_or(Lsn::MAX)
+    }
+
+    fn published(&mut self, store: &Store, _: &mut State, changes: &[Change]) {
+        count(&store.counters.pages_written, changes.len());
     }
 }

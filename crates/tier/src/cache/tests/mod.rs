@@ -1,6 +1,7 @@
 //! Tests of the flash cache as a whole, over a store and a log that the tests control.
 
 mod bases;
+mod damaged_maps;
 mod failures;
 mod freed;
 mod harness;

@@ -84,9 +84,9 @@ impl Store {
                 break state;
             }
             drop(state);
-            let (pinned, readable) = self.pin_readable(&unknown)?;
+            let (pinned, failed) = self.pin_readable(&unknown)?;
             pins.extend(pinned);
-            unreadable.extend(unknown.into_iter().filter(|id| !readable.contains(id)));
+            unreadable.extend(failed.into_keys());
         };
         let mut live = Vec::new();
         for (number, page, delta) in slots {
@@ -181,7 +181,7 @@ impl Store {
             return Ok(());
         }
         count(&self.counters.deltas_merged, pages.len());
-        self.rewrite(&pages, stream).map(drop)
+        self.rewrite(&pages, stream).1
     }
 
     /// Gives up delta pages for the sake of pages to be allocated; false if none could be.

@@ -1,14 +1,13 @@
 //! Flushing the write buffer: slots are packed, delta pages written durably, and one record names
 //! them. See the head of `delta.rs` for why a crash loses nothing.
 
-use super::super::apply::{concerned, contradiction};
+use super::super::apply::contradiction;
 use super::super::entry::{Entry, SlotAt};
 use super::super::geometry::Place;
 use super::super::meta_page::MetaId;
-use super::super::pins::Pins;
+use super::super::publication::Publication;
 use super::super::records::{self, Change};
 use super::super::segments::Stream;
-use super::super::space::Pending;
 use super::super::state::{SLACK_BATCHES_NORMAL, State, Store, count};
 use super::Flushing;
 use super::page::Packed;
@@ -16,10 +15,9 @@ use super::policy;
 use crate::error::TierError;
 use crate::granules::Base;
 use firndb_base::codec::Malformed;
-use firndb_base::sync::MutexGuard;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
-use firndb_log::{Kind, Log, LogErrorKind, Record};
+use firndb_log::Kind;
 use std::collections::BTreeSet;
 
 /// How many delta pages may be in use.
@@ -46,6 +44,16 @@ struct Sent {
     at: (usize, u8),
 }
 
+/// A flush that was begun.
+struct Begun {
+    sent: Vec<Sent>,
+    packed: Vec<Packed>,
+    /// Pages that are still to be flushed.
+    left: Vec<PageId>,
+    /// What keeps others from it: they wait on.
+    outcome: Result<(), TierError>,
+}
+
 impl Store {
     /// Writes what waits in the write buffer for `pages`, as slots, or whole where no more delta
     /// pages may be in use. All of it is tried.
@@ -67,16 +75,9 @@ impl Store {
             if let Err(error) = self.poison.check() {
                 return outcome.and(Err(error));
             }
-            let (sent, rest) = self.begin_flush(&left);
-            match sent {
-                Ok((mut sent, mut packed)) => {
-                    let to = (Limit::Share, stream);
-                    let flushed = self.send(&mut flushing, &mut sent, &mut packed, to);
-                    outcome = outcome.and(flushed);
-                }
-                Err(error) => outcome = outcome.and(Err(error)),
-            }
-            left = rest;
+            let begun = self.begin_flush(&left);
+            left.clone_from(&begun.left);
+            outcome = outcome.and(self.send(&mut flushing, begun, (Limit::Share, stream)));
         }
         outcome
     }
@@ -111,33 +112,32 @@ impl Store {
         self.flush_deltas(&pages)
     }
 
-    /// Packs the first of `pages` into delta pages of one batch, and begins their flush. Returns
-    /// the other pages, too.
-    #[allow(clippy::type_complexity)]
-    fn begin_flush(&self, pages: &[PageId]) -> (Result<(Vec<Sent>, Vec<Packed>), TierError>, Vec<PageId>) {
+    /// Packs the first of `pages` into delta pages of one batch, and begins their flush. Pages whose
+    /// map page cannot be read wait on.
+    fn begin_flush(&self, pages: &[PageId]) -> Begun {
         // As many as may fill a batch, whatever their size.
         let (now, later) = pages.split_at(pages.len().min(16 * self.policy.batch_pages));
-        let mut rest = later.to_vec();
-        let unknown = self.unknown(&self.state.lock(), now.iter().copied());
-        let pins = match self.pin(&unknown) {
-            Ok(pins) => pins,
-            Err(error) if now.len() == 1 => return (Err(error), rest),
-            // Each alone: one damaged map page does not hold up the others.
-            Err(_) => {
-                rest.splice(0..0, now[1..].iter().copied());
-                return (self.begin_flush(&now[..1]).0, rest);
-            }
-        };
         let (mut sent, mut packed, mut over) = (Vec::new(), Vec::<Packed>::new(), Vec::new());
+        let unknown = {
+            let state = self.state.lock();
+            // What is not there any more may have been in a group that was cut off.
+            let waits = now.iter().copied().filter(|page| state.deltas.buffer.get(*page).is_some());
+            self.unknown(&state, waits)
+        };
+        let (pins, failed) = match self.pin_readable(&unknown) {
+            Ok(pinned) => pinned,
+            Err(error) => return Begun { sent, packed, left: later.to_vec(), outcome: Err(error) },
+        };
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        for page in now {
+        for page in now.iter().filter(|page| !failed.contains_key(&self.geometry.map_of_page(**page))) {
             // Settled into its map page since it was looked for: the next attempt reads that.
-            let Some(entry) = state.entry_in_memory(self, *page) else {
+            let entry = state.entry_in_memory(self, *page);
+            let Some(held) = state.deltas.buffer.get(*page) else { continue };
+            let Some(entry) = entry else {
                 over.push(*page);
                 continue;
             };
-            let Some(held) = state.deltas.buffer.get(*page) else { continue };
             let spent = entry.map_or(0, Entry::rent).saturating_add(held.reads);
             let page_size = self.geometry.page_size;
             let space_for = |packed: &[Packed], bytes| {
@@ -171,19 +171,22 @@ impl Store {
         }
         drop(guard);
         drop(pins);
-        over.append(&mut rest);
-        (Ok((sent, packed)), over)
+        over.extend_from_slice(later);
+        Begun { sent, packed, left: over, outcome: failed.into_values().next().map_or(Ok(()), Err) }
     }
 
+    /// Goes on with a flush that was begun.
+    ///
+    /// Errors: the first, from its beginning on.
     fn send(
         &self,
         flushing: &mut Flushing,
-        sent: &mut Vec<Sent>,
-        packed: &mut [Packed],
+        begun: Begun,
         (limit, stream): (Limit, Stream),
     ) -> Result<(), TierError> {
+        let Begun { mut sent, mut packed, outcome: begun, .. } = begun;
         if sent.is_empty() {
-            return Ok(());
+            return begun;
         }
         let count_packed = packed.len() as u64;
         let fits = self.hold_delta_places(count_packed, limit)
@@ -193,24 +196,24 @@ impl Store {
                 self.state.lock().deltas.in_flight -= packed.len() as u64;
             }),
             false => {
-                self.end_flush(sent, false);
+                self.end_flush(&sent, false);
                 let pages: Vec<PageId> = sent.iter().map(|sent| sent.page).collect();
-                return match self.write_whole_for(&pages, stream) {
+                let written = match self.write_whole_for(&pages, stream) {
                     // An image that cannot be read must not hold the log.
                     Err(error) if limit == Limit::Share && error.concerns_the_page() => {
-                        let (left, _) = self.begin_flush(&pages);
-                        let (mut sent, mut packed) = left?;
-                        self.send(flushing, &mut sent, &mut packed, (Limit::Places, stream))
+                        let begun = self.begin_flush(&pages);
+                        self.send(flushing, begun, (Limit::Places, stream))
                     }
-                    outcome => outcome,
+                    written => written,
                 };
+                return begun.and(written);
             }
         };
         let places = match sent_or {
             Ok(places) => places,
             Err(error) => {
-                self.end_flush(sent, false);
-                return Err(error);
+                self.end_flush(&sent, false);
+                return begun.and(Err(error));
             }
         };
         let page_size = self.geometry.page_size;
@@ -227,7 +230,7 @@ impl Store {
         count(&self.counters.delta_pages_written, outcomes.len());
         let published = self.publish_deltas(written, &places);
         self.state.lock().deltas.in_flight -= places.len() as u64;
-        outcome.and(published)
+        begun.and(outcome).and(published)
     }
 
     /// Counts places of delta pages that are about to be written; false if that would be more than
@@ -251,88 +254,71 @@ impl Store {
         sent.iter().for_each(|sent| state.deltas.buffer.end_flush(sent.page, sent.version, done));
     }
 
-    /// Appends one record for the slots that are still wanted and for delta pages that are empty,
-    /// and applies it. Settles all places.
+    /// Publishes the slots that are still wanted, and frees delta pages that are empty. Settles all
+    /// places; what is left out waits on.
     fn publish_deltas(&self, mut sent: Vec<Sent>, places: &[Place]) -> Result<(), TierError> {
         sent.sort_unstable_by_key(|sent| sent.at);
-        let mut pins: Vec<Pins<'_>> = Vec::new();
-        let mut left_out: Vec<(PageId, Malformed)> = Vec::new();
-        // Bits of freed places that are kept until their bitmap page can be read.
-        let mut unreadable: Vec<MetaId> = Vec::new();
-        let fail = |error: TierError| {
-            self.end_flush(&sent, false);
-            self.drop_places(places);
-            Err(error)
-        };
-        loop {
-            let order = self.order.lock();
-            let mut state = self.state.lock();
-            let mut missing = self.unknown(&state, sent.iter().map(|sent| sent.page));
-            let (mut changes, mut ids) = (Vec::new(), Vec::new());
-            if missing.is_empty() {
-                changes = self.delta_changes(&mut state, &sent, places, &left_out);
-                ids = concerned(&self.geometry, &changes);
-                missing = ids.iter().copied().filter(|id| !state.cache.contains(*id)).collect();
-                missing.retain(|id| !unreadable.contains(id));
-            }
-            if !missing.is_empty() {
-                drop(state);
-                drop(order);
-                match self.pin(&missing) {
-                    Ok(pin) => pins.push(pin),
-                    Err(error) => match self.unreadable(&missing) {
-                        found if found.is_empty() => return fail(error),
-                        found => unreadable.extend(found),
-                    },
-                }
-                continue;
-            }
-            if let Err((index, error)) = state.check(&self.geometry, &changes) {
-                match changes[index] {
-                    Change::Delta { page, .. } => left_out.push((page, error)),
-                    Change::DeltaFreed { place } => state.deltas.live.give_up(place),
-                    _ => {
-                        drop(state);
-                        drop(order);
-                        return fail(contradiction(PageId(0), error));
-                    }
-                }
-                continue;
-            }
-            ids.retain(|id| state.cache.contains(*id));
-            match self.append_deltas(order, state, &changes, &ids, &sent, places) {
-                // What was left out waits on.
-                Ok(None) => {
-                    let first = left_out.into_iter().next();
-                    return first.map_or(Ok(()), |(page, error)| Err(contradiction(page, error)));
-                }
-                Ok(Some(bytes)) => {
-                    let journal = self.journal()?;
-                    if let Err(error) = journal.wait_for_buffer(bytes) {
-                        return fail(error.into());
-                    }
-                }
-                Err(error) => return fail(error),
-            }
+        let mut slots = Slots { sent, places, left_out: Vec::new() };
+        if let Err(error) = self.publish_record(&mut slots, places) {
+            self.end_flush(&slots.sent, false);
+            return Err(error);
         }
+        let first = slots.left_out.into_iter().next();
+        first.map_or(Ok(()), |(page, error)| Err(contradiction(page, error)))
     }
 
-    /// What the slots, in the order of their delta pages, amount to now: those of pages that were
-    /// not written whole, freed or written in a later slot meanwhile.
-    fn delta_changes(
-        &self,
-        state: &mut State,
-        sent: &[Sent],
-        places: &[Place],
-        left_out: &[(PageId, Malformed)],
-    ) -> Vec<Change> {
+    /// The place of the image that a slot counts from, if the slot is newer than what the map has.
+    /// The page's entry is known.
+    fn image_wanted(&self, state: &mut State, sent: &Sent) -> Option<Place> {
+        let waits = state.deltas.buffer.get(sent.page).is_some_and(|held| held.delta.base == sent.base);
+        let entry = state.entry_in_memory(self, sent.page)?.ok()?;
+        let is_wanted = waits
+            && entry.has_base(sent.base)
+            && entry.version().is_some_and(|version| version <= sent.version);
+        entry.place().filter(|_| is_wanted)
+    }
+
+    /// Frees delta pages that no entry names, by a record of their own.
+    pub(crate) fn free_empty_delta_pages(&self) -> Result<(), TierError> {
+        let _flushing = self.flushing.lock();
+        self.free_empty()
+    }
+
+    /// As [`Store::free_empty_delta_pages`], called under `flushing`.
+    fn free_empty(&self) -> Result<(), TierError> {
+        self.poison.check()?;
+        // Each record frees some, or some are given up.
+        while self.state.lock().deltas.live.empty_count() > 0 {
+            self.publish_deltas(Vec::new(), &[])?;
+        }
+        Ok(())
+    }
+}
+
+/// Slots of delta pages that are durable, and that no entry names yet.
+struct Slots<'a> {
+    /// In the order of their delta pages.
+    sent: Vec<Sent>,
+    places: &'a [Place],
+    left_out: Vec<(PageId, Malformed)>,
+}
+
+impl Publication for Slots<'_> {
+    const KIND: Kind = Kind::PAGES_DELTA;
+
+    fn unknown(&self, store: &Store, state: &State) -> Vec<MetaId> {
+        store.unknown(state, self.sent.iter().map(|sent| sent.page))
+    }
+
+    /// The slots of pages that were not written whole, freed or written in a later slot meanwhile.
+    fn changes(&mut self, store: &Store, state: &mut State) -> Vec<Change> {
         let empty = state.deltas.live.empty(FREED_A_RECORD);
         let mut changes: Vec<Change> = empty.into_iter().map(|place| Change::DeltaFreed { place }).collect();
-        for of_page in sent.chunk_by(|one, next| one.at.0 == next.at.0) {
-            let (place, first) = (places[of_page[0].at.0], changes.len());
+        for of_page in self.sent.chunk_by(|one, next| one.at.0 == next.at.0) {
+            let (place, first) = (self.places[of_page[0].at.0], changes.len());
             for sent @ Sent { page, version, base, rent, at } in of_page {
-                let is_out = left_out.iter().any(|(out, _)| out == page);
-                let image = if is_out { None } else { self.image_wanted(state, sent) };
+                let is_out = self.left_out.iter().any(|(out, _)| out == page);
+                let image = if is_out { None } else { store.image_wanted(state, sent) };
                 let Some(image) = image else { continue };
                 changes.push(Change::Delta {
                     page: *page,
@@ -350,99 +336,29 @@ impl Store {
         changes
     }
 
-    /// The place of the image that a slot counts from, if the slot is newer than what the map has.
-    /// The page's entry is known.
-    fn image_wanted(&self, state: &mut State, sent: &Sent) -> Option<Place> {
-        let waits = state.deltas.buffer.get(sent.page).is_some_and(|held| held.delta.base == sent.base);
-        let entry = state.entry_in_memory(self, sent.page)?.ok()?;
-        let is_wanted = waits
-            && entry.has_base(sent.base)
-            && entry.version().is_some_and(|version| version <= sent.version);
-        entry.place().filter(|_| is_wanted)
+    fn leave_out(&mut self, state: &mut State, change: Change, error: Malformed) -> Result<(), TierError> {
+        match change {
+            Change::Delta { page, .. } => self.left_out.push((page, error)),
+            Change::DeltaFreed { place } => state.deltas.live.give_up(place),
+            _ => return Err(contradiction(PageId(0), error)),
+        }
+        Ok(())
     }
 
-    /// Appends and applies, with all pages concerned in memory. If the log's buffer has no space
-    /// for the record, does nothing and returns the bytes that it needs.
-    fn append_deltas<'a>(
-        &'a self,
-        _order: MutexGuard<'_, ()>,
-        mut state: MutexGuard<'a, State>,
-        changes: &[Change],
-        ids: &[MetaId],
-        sent: &[Sent],
-        places: &[Place],
-    ) -> Result<Option<u64>, TierError> {
-        let (mut appended, mut record) = (None, Vec::new());
-        if !changes.is_empty() {
-            ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
-            drop(state);
-            let body = records::encode_deltas(changes);
-            let outcome = self.journal()?.append(Record { kind: Kind::PAGES_DELTA, body: &body });
-            record.extend_from_slice(&body);
-            state = self.state.lock();
-            ids.iter().for_each(|id| state.cache.unpin(*id));
-            match outcome {
-                Err(error) if error.kind == LogErrorKind::BufferFull => {
-                    return Ok(Some(Log::framed_len(body.len())));
-                }
-                Err(error) => return Err(error.into()),
-                Ok(at) => appended = Some(at),
-            }
-        }
-        let mut unused: Vec<Place> = places.to_vec();
-        if let Some(appended) = appended {
-            let mut pending = Pending {
-                end: appended.end,
-                needed_from: appended.first,
-                pages: Vec::new(),
-                places: Vec::new(),
-            };
-            for change in changes {
-                match *change {
-                    Change::Delta { page, .. } => {
-                        let held =
-                            state.deltas.buffer.get(page).expect("seen under the same hold of `order`");
-                        pending.needed_from = pending.needed_from.min(held.recovery);
-                    }
-                    Change::DeltaPage { place } => unused.retain(|taken| *taken != place),
-                    Change::DeltaFreed { place } => pending.places.push(place),
-                    _ => unreachable!("only deltas are published here"),
-                }
-            }
-            let record = Record { kind: Kind::PAGES_DELTA, body: &record };
-            state
-                .apply(&self.geometry, (appended.first, record), changes)
-                .expect("checked before it was appended, under the same hold of `order`");
-            places
-                .iter()
-                .filter(|place| !unused.contains(place))
-                .for_each(|place| state.space.placed(*place));
-            state.space.hold_freed(&self.geometry, pending);
-        }
-        unused.iter().for_each(|place| state.space.drop_place(&self.geometry, *place));
+    fn encode(changes: &[Change]) -> Vec<u8> {
+        records::encode_deltas(changes)
+    }
+
+    fn needed_from(&self) -> Lsn {
+        Lsn::MAX
+    }
+
+    fn published(&mut self, _: &Store, state: &mut State, changes: &[Change]) {
         let named =
             |change: &Change| if let Change::Delta { page, .. } = change { Some(*page) } else { None };
         let named: BTreeSet<PageId> = changes.iter().filter_map(named).collect();
-        for sent in sent {
+        for sent in &self.sent {
             state.deltas.buffer.end_flush(sent.page, sent.version, named.contains(&sent.page));
         }
-        self.progress.notify_all();
-        Ok(None)
-    }
-
-    /// Frees delta pages that no entry names, by a record of their own.
-    pub(crate) fn free_empty_delta_pages(&self) -> Result<(), TierError> {
-        let _flushing = self.flushing.lock();
-        self.free_empty()
-    }
-
-    /// As [`Store::free_empty_delta_pages`], called under `flushing`.
-    fn free_empty(&self) -> Result<(), TierError> {
-        self.poison.check()?;
-        // Each record frees some, or some are given up.
-        while self.state.lock().deltas.live.empty_count() > 0 {
-            self.publish_deltas(Vec::new(), &[])?;
-        }
-        Ok(())
     }
 }

@@ -130,6 +130,16 @@ fn a_write_that_is_overtaken_while_the_map_page_can_be_read_replaces_nothing() {
 /// without one has none. Effect: with both, more pages were allocated than could be written.
 #[test]
 fn what_is_allocated_can_be_written_after_moves_from_unknown_places() {
+    allocate_after_moves_from_unknown_places(false);
+}
+
+/// Cause: such places were counted in memory. Effect: as before, once the store was opened again.
+#[test]
+fn what_is_allocated_can_be_written_after_such_moves_and_an_opening() {
+    allocate_after_moves_from_unknown_places(true);
+}
+
+fn allocate_after_moves_from_unknown_places(is_reopened: bool) {
     let id = MetaId::Map(1);
     let log = TestLog::new();
     let (device, store, pages, moved) = prepared(&log);
@@ -141,7 +151,7 @@ fn what_is_allocated_can_be_written_after_moves_from_unknown_places() {
         Call::Grow if full.load(Relaxed) => Err(DeviceError::new(DeviceErrorKind::NoSpace, "on purpose")),
         _ => Ok(()),
     });
-    let store = open(limited, &log);
+    let mut store = open(limited.clone(), &log);
     let geometry = store.geometry;
     // It grows for these.
     let more = allocate(&store, &log, 60).unwrap();
@@ -156,6 +166,12 @@ fn what_is_allocated_can_be_written_after_moves_from_unknown_places() {
     let slack = SLACK_BATCHES_NORMAL as usize * POLICY.batch_pages;
     assert!(lost.len() > slack, "what is kept free for writing does not hide it");
     assert!(write(&store, &log, &lost).iter().all(|(_, outcome)| *outcome == Ok(Took::Taken)));
+    if is_reopened {
+        log.flush(log.end()).unwrap();
+        store.sync().unwrap();
+        drop(store);
+        store = open(limited, &log);
+    }
     let mut new = Vec::new();
     let error = loop {
         match allocate(&store, &log, 1) {

@@ -27,6 +27,24 @@ pub(super) fn damage(store: &Store, device: &dyn Device, id: MetaId) {
     }
 }
 
+/// Writes all of a store's map, and damages a map page, which is not in memory then. Damaging it
+/// once more mends it.
+pub(crate) fn sweep_and_damage(store: &Store, device: &dyn Device, map: u64) {
+    sweep(store);
+    store.state.lock().cache.forget([MetaId::Map(map)].into_iter());
+    damage_map(store, device, map);
+}
+
+/// As [`damage`], of a map page.
+pub(crate) fn damage_map(store: &Store, device: &dyn Device, map: u64) {
+    damage(store, device, MetaId::Map(map));
+}
+
+/// Whether a page's entry is in a map page.
+pub(crate) fn is_of_map(store: &Store, page: PageId, map: u64) -> bool {
+    store.geometry.map_of_page(page) == MetaId::Map(map)
+}
+
 /// A store that was opened with moves in the map log, and the page damaged that `id` chooses.
 pub(super) struct Opened {
     pub device: Arc<MemoryDevice>,

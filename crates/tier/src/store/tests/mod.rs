@@ -22,7 +22,7 @@ mod give_back;
 pub(crate) mod harness;
 mod lost_sight;
 mod many_reads;
-mod map_damage;
+pub(crate) mod map_damage;
 mod map_log;
 mod model;
 mod open;
