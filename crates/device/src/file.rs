@@ -339,9 +339,6 @@ impl Device for FileDevice {
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check_writable()?;
         check_transfer(&self.info, self.len(), offset, usize::try_from(len).unwrap_or(usize::MAX))?;
-        if self.block_device || len == 0 {
-            return Ok(());
-        }
-        space::punch(&self.file, offset, len)
+        if len == 0 { Ok(()) } else { space::punch(&self.file, offset, len) }
     }
 }

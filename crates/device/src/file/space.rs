@@ -1,4 +1,4 @@
-//! Length and space of a regular file.
+//! Length and space of a regular file; discards of a block device, too.
 //!
 //! Crash argument: the new length becomes visible to callers only after it and what fills it were
 //! synced. A crash in between leaves a file that is longer than its users know of, whose tail reads
@@ -34,7 +34,9 @@ pub(super) fn set_length(file: &Transfers, len: u64) -> Result<(), DeviceError> 
     file.sync_all()
 }
 
-/// Returns the range to the file system, which may not support that.
+/// Returns the range to the file system, which may not support that. A block device unmaps it if it
+/// can do so by writing zeros (Linux 4.9 and later). One that can only discard keeps it: that takes
+/// an `ioctl`, which is `unsafe`, and gains nothing that is needed.
 pub(super) fn punch(file: &Transfers, offset: u64, len: u64) -> Result<(), DeviceError> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match retry_on_intr(|| rustix::fs::fallocate(file.fd(), flags, offset, len)) {

@@ -92,6 +92,30 @@ fn a_block_device_is_direct_exclusive_and_of_fixed_length() {
     assert_eq!(open(&disk.path).expect_err("mounted").kind, DeviceErrorKind::Locked);
 }
 
+/// Cause: discards of block devices did nothing. Effect: a thinly provisioned volume kept what a
+/// database had freed.
+#[test]
+#[ignore = "needs root and loop devices"]
+fn a_block_device_gives_back_what_is_discarded() {
+    use std::os::unix::fs::MetadataExt;
+    let disk = Loop::new();
+    let image = disk.directory.path().join("image");
+    let blocks = || std::fs::metadata(&image).expect("it is there").blocks();
+    let device = open(&disk.path).expect("opened");
+    let mut data = AlignedBuf::zeroed(8 << 20);
+    data.fill(0x5a);
+    device.write(0, &data, Durability::Durable).expect("written");
+    let before = blocks();
+    assert!(before * 512 >= 8 << 20);
+    device.discard(2 << 20, 4 << 20).expect("discarded");
+    device.sync().expect("synced");
+    let after = blocks();
+    assert!((before - after) * 512 >= (4 << 20) * 9 / 10, "{before} blocks became {after}");
+    let mut back = AlignedBuf::zeroed(8 << 20);
+    device.read(0, &mut back).expect("read");
+    assert!(back[..2 << 20] == data[..2 << 20] && back[6 << 20..] == data[6 << 20..]);
+}
+
 #[test]
 #[ignore = "needs root and loop devices"]
 fn a_file_system_that_fills_up_leaves_what_was_there() {
