@@ -238,8 +238,10 @@ pub struct TierStatistics {
     pub segments_opened: u64,
     /// Segments that the cleaner of space has emptied.
     pub segments_emptied: u64,
-    /// Images that it moved for that.
+    /// Images moved for that, and to empty sparse groups.
     pub images_moved: u64,
+    /// Sparse groups of places that were emptied and given back.
+    pub groups_emptied: u64,
     /// Places taken elsewhere, for lack of a whole segment, where writes go to those.
     pub places_scattered: u64,
     /// Syncs of the device.
@@ -250,8 +252,26 @@ pub struct TierStatistics {
     pub pages_allocated: u64,
     /// Page places in the store's file, used and free, without metadata.
     pub places: u64,
-    /// Free places among them.
+    /// Free places among them, those held included.
     pub places_free: u64,
+    /// Places of writes under way, or freed by log that is not durable yet.
+    pub places_held: u64,
+    /// Places in use for nothing: delta pages that no page needs, and `places_unnamed`.
+    pub places_dead: u64,
+    /// Places that pages left while their map page could not be read.
+    pub places_unnamed: u64,
+    /// Places whose space was given back to the file system.
+    pub places_returned: u64,
+}
+
+impl TierStatistics {
+    /// Places with the newest image of a page.
+    #[must_use]
+    pub fn places_live(&self) -> u64 {
+        let used = self.places - self.places_free;
+        // Of delta pages that no page needs, `places_dead` has some.
+        used.saturating_sub(self.delta_pages + self.places_unnamed)
+    }
 }
 
 /// Page storage below DRAM. All calls block, and any thread may make them.

@@ -81,6 +81,7 @@ mod segments;
 mod sequences;
 mod space;
 mod state;
+mod statistics;
 mod suspects;
 mod sweep;
 mod sweep_state;
@@ -88,6 +89,7 @@ mod syncs;
 #[cfg(test)]
 pub(crate) mod tests;
 mod totals;
+mod vacate;
 mod write;
 mod write_back;
 
@@ -100,6 +102,7 @@ pub use delta::testing::{delta_slot, delta_slots};
 pub use journal::Journal;
 pub use options::{DeltaPolicy, Layout, Placement, Policy, StoreOptions};
 pub use state::Store;
+pub use vacate::Vacancy;
 
 use crate::error::{TierError, TierErrorKind};
 use crate::late_reads::LateReads;
@@ -110,10 +113,9 @@ use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Prepared, Tier
 use crate::poison::Poison;
 use crate::ranks;
 use carried::Carried;
-use circle::Cleaning;
+use circle::{Cleaning, Extent};
 use deferred::Deferred;
 use delta::{Deltas, Flushing};
-use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::Device;
@@ -334,24 +336,36 @@ impl Store {
 
     /// Reads one more bitmap page of a group not read since opening, so that its free space is
     /// known before it is needed; then counts and gathers slots of delta pages, and empties sparse
-    /// segments. A background step.
+    /// segments and groups. A background step.
     pub fn learn_step(&self) -> Result<Progress, TierError> {
         let next = self.state.lock().space.next_to_learn();
         match next {
             None => {
                 let cleaned = self.clean_deltas();
-                // Damage of the one keeps nothing from the other.
-                let emptied = self.clean_space();
-                Ok(cleaned?.or(emptied?))
+                // Damage of the one keeps nothing from the others.
+                let (emptied, vacated) = (self.clean_space(), self.vacate_step());
+                Ok(cleaned?.or(emptied?).or(vacated?))
             }
             Some(group) => self.learn(group).map(|()| Progress::Worked),
         }
     }
 
+    /// Bytes of a page of the page map.
+    #[must_use]
+    pub fn map_page_bytes(&self) -> u64 {
+        self.geometry.meta_bytes as u64
+    }
+
+    /// Whether groups are being emptied: the caller of `learn_step` should pause between two steps.
+    #[must_use]
+    pub fn is_vacating(&self) -> bool {
+        self.state.lock().space.closed() > 0
+    }
+
     /// Returns space to the file system if much of the file is free: at most one group. A
     /// background step.
     pub fn give_back_step(&self) -> Result<Progress, TierError> {
-        self.give_back_one()
+        self.give_back_one(Extent::Spacious)
     }
 
     /// Calls `visit` with every allocated page and its version, in ascending order. Pages that are
@@ -436,42 +450,7 @@ impl PageTier for Store {
         metadata.into_iter().chain(pending).chain(state.deltas.buffer.needed_from()).min()
     }
     fn statistics(&self) -> TierStatistics {
-        let (syncs, syncs_shared) = self.syncs.counts();
-        let mut state = self.state.lock();
-        let totals = state.totals();
-        let places = (state.space.groups() - totals.unbacked_groups) * self.geometry.places_per_group;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        TierStatistics {
-            pages_read: read(&self.counters.pages_read),
-            read_requests: read(&self.counters.read_requests),
-            pages_written: read(&self.counters.pages_written),
-            write_runs: read(&self.counters.write_runs),
-            metadata_pages_read: read(&self.counters.metadata_pages_read),
-            metadata_bytes_read: read(&self.counters.metadata_bytes_read),
-            metadata_pages_written: read(&self.counters.metadata_pages_written),
-            metadata_bytes_written: read(&self.counters.metadata_bytes_written),
-            deltas_taken: read(&self.counters.deltas_taken),
-            deltas_waiting: state.deltas.buffer.len() as u64,
-            delta_pages: totals.delta_pages,
-            delta_pages_written: read(&self.counters.delta_pages_written),
-            delta_pages_read: read(&self.counters.delta_pages_read),
-            deltas_gathered: read(&self.counters.deltas_gathered),
-            deltas_merged: read(&self.counters.deltas_merged),
-            reads_with_delta: read(&self.counters.reads_with_delta),
-            deltas_merged_for_reads: read(&self.counters.deltas_merged_for_reads),
-            whole_for_size: read(&self.counters.whole_for_size),
-            whole_for_rent: read(&self.counters.whole_for_rent),
-            segments_whole: state.space.segments.whole(),
-            segments_opened: u64::from(state.space.segments.clock()),
-            segments_emptied: read(&self.counters.segments_emptied),
-            images_moved: read(&self.counters.images_moved),
-            places_scattered: read(&self.counters.places_scattered),
-            syncs,
-            syncs_shared,
-            pages_allocated: totals.pages,
-            places,
-            places_free: places - totals.places,
-        }
+        self.read_statistics()
     }
 }
 

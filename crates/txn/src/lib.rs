@@ -59,6 +59,7 @@ mod set_aside;
 mod snapshot;
 mod state;
 mod statement_view;
+mod sweep_all;
 mod token;
 mod transaction;
 mod undo;

@@ -148,8 +148,8 @@ fn a_mark_whose_page_cannot_be_freed_stays_alone() {
     assert_eq!((left(&marks), world.manager.work_set_aside().1), (lost.len() + 1, 4));
 }
 
-/// Cause: what was reported was known again by the list of the first 64. Effect: once that was full,
-/// each round of the search reported its malformed marks anew.
+/// Cause: what was reported was known again by the list of the first 64. Effect: once that was
+/// full, each round of the search reported its malformed marks anew.
 #[test]
 fn a_malformed_mark_is_reported_once_however_much_else_is_damaged() {
     let (world, file, marks) = replaced();

@@ -42,9 +42,11 @@ fn unprepared() -> TierError {
 }
 
 impl Store {
-    /// Places that have space; none if damaged totals count more groups without than there are.
+    /// Places that have space, and may be taken when they are free: those of groups that are being
+    /// emptied may not. None if damaged totals count more groups without than there are.
     pub(crate) fn backed_places(&self, state: &mut State) -> u64 {
-        let backed = state.space.groups().saturating_sub(state.totals().unbacked_groups);
+        let without = state.totals().unbacked_groups.saturating_add(state.space.closed());
+        let backed = state.space.groups().saturating_sub(without);
         backed * self.geometry.places_per_group
     }
 

@@ -1,11 +1,12 @@
-//! What the cleaner of space decides, without I/O: which segments to empty, and when a step is due.
+//! What the cleaners of space decide, without I/O: which segments to empty, when a step is due, and
+//! how much is given back.
 
 use super::segments::{Candidate, SegmentAt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Of a segment's places, at most this number of quarters is copied.
 const COPIED_QUARTERS_MAX: u64 = 3;
-/// The cleaner, between two steps.
+/// The cleaners, between two steps.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
     pub circle: Option<Circle>,
@@ -14,6 +15,12 @@ pub(crate) struct Cleaning {
     /// Segments that a circle could not empty, and the clock when it began: until they were whole
     /// since, they are chosen again only when nothing else is left.
     pub stuck: BTreeMap<SegmentAt, u32>,
+    /// Groups that are being emptied.
+    pub vacating: Option<Vacating>,
+    /// Groups that could not be emptied: not chosen again, but for compaction.
+    pub not_emptied: BTreeSet<u64>,
+    /// In the background no groups are chosen before this number of places was taken.
+    pub vacates_from: u64,
 }
 
 /// More segments that could not be emptied are not remembered: all are tried again.
@@ -27,6 +34,36 @@ impl Cleaning {
         }
         self.stuck.extend(stuck.iter().take(STUCK_MAX).map(|at| (*at, clock)));
     }
+}
+
+/// How much is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What leaves a quarter more than growth aims at: with less, growing and shrinking would
+    /// alternate.
+    Spacious,
+    /// What leaves a twentieth more than growth aims at, so that the next pages do not undo it: for
+    /// a caller that asks for it.
+    Tight,
+}
+
+impl Extent {
+    /// Of the places that growth aims at.
+    pub(crate) fn percent(self) -> u64 {
+        match self {
+            Extent::Spacious => 125,
+            Extent::Tight => 105,
+        }
+    }
+}
+
+/// A walk through the page map that empties groups.
+#[derive(Debug)]
+pub(crate) struct Vacating {
+    pub groups: BTreeSet<u64>,
+    /// The next map page, and how many there were when it began.
+    pub next: u64,
+    pub maps: u64,
 }
 
 /// A walk through the page map.

@@ -17,7 +17,7 @@
 //! extends the file, within what free space may be, or empties one segment into the fullest others.
 //! It never makes the store `Full`: it takes a place for a page that gives up another.
 
-use super::circle::{Best, Circle, Cleaning};
+use super::circle::{Best, Circle, Cleaning, Extent};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
 use super::meta_page::MetaId;
 use super::options::Placement;
@@ -27,6 +27,7 @@ use crate::error::{TierError, TierErrorKind};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::{PageId, Progress};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// A circle begins when less than one in so many places is in whole segments.
 const WHOLE_SHARE: u64 = 16;
@@ -56,6 +57,9 @@ impl Store {
         }
         let Some(mut guard) = self.cleaning.try_lock() else { return Ok(Progress::Idle) };
         let cleaning = &mut *guard;
+        if cleaning.vacating.is_some() {
+            return Ok(Progress::Idle);
+        }
         if cleaning.circle.is_none() && self.written() >= cleaning.rests_until {
             match self.begin_circle(&mut cleaning.stuck)? {
                 Begun::Circle(circle) => cleaning.circle = Some(circle),
@@ -102,12 +106,12 @@ impl Store {
     }
 
     /// How many places must be taken until a circle is tried again, while the cleaner takes none.
-    fn rest(&self) -> u64 {
+    pub(crate) fn rest(&self) -> u64 {
         (self.backed_places(&mut self.state.lock()) / (4 * WHOLE_SHARE)).max(1)
     }
 
     /// Makes available all that was freed, by making the records durable that did it.
-    fn release_all_freed(&self) -> Result<(), TierError> {
+    pub(crate) fn release_all_freed(&self) -> Result<(), TierError> {
         let end = self.state.lock().space.pending_end();
         end.map_or(Ok(()), |end| self.flush_log(end))?;
         let durable = self.journal()?.durable();
@@ -116,7 +120,7 @@ impl Store {
     }
 
     /// Places taken since the store was opened, by the cleaner, too.
-    fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         of(&self.counters.pages_written) + of(&self.counters.delta_pages_written)
     }
@@ -195,7 +199,7 @@ impl Store {
         {
             let mut state = self.state.lock();
             let more = self.backed_places(&mut state) + self.geometry.places_per_group;
-            if self.is_too_much(&mut state, more) {
+            if self.is_enough(&mut state, more, Extent::Spacious) {
                 return Ok(false);
             }
         }
@@ -207,15 +211,32 @@ impl Store {
 
     /// Goes on through the map until about a batch of pages was moved.
     fn walk(&self, circle: &mut Circle) -> Result<(), TierError> {
+        let Circle { chosen, next, maps, moved, .. } = circle;
+        let is_chosen = |place: Place| chosen.contains(&segment_of(&self.geometry, place));
+        *next = self.move_out(&is_chosen, *next..*maps, moved)?;
+        Ok(())
+    }
+
+    /// Looks through map pages until about a batch of images and delta pages was found at places
+    /// that are to be left, and moves it elsewhere. Returns the map page to go on with. `moved`
+    /// counts the places taken for it, and meanwhile.
+    ///
+    /// Errors: what does not concern single pages; then the call is to be repeated.
+    pub(crate) fn move_out(
+        &self,
+        is_chosen: &dyn Fn(Place) -> bool,
+        maps: Range<u64>,
+        moved: &mut u64,
+    ) -> Result<u64, TierError> {
         let (mut pages, mut deltas) = (Vec::new(), BTreeSet::new());
-        let mut next = circle.next;
-        let end = circle.maps.min(next + MAPS_A_STEP);
+        let mut next = maps.start;
+        let end = maps.end.min(next + MAPS_A_STEP);
         while next < end && pages.len() + deltas.len() < self.policy.batch_pages {
-            self.look_for(&circle.chosen, next, (&mut pages, &mut deltas))?;
+            self.look_for(is_chosen, next, (&mut pages, &mut deltas))?;
             next += 1;
         }
         let before = self.written();
-        let (images, moved) = self.rewrite(&pages, Stream::Moved);
+        let (images, rewritten) = self.rewrite(&pages, Stream::Moved);
         count(&self.counters.images_moved, images);
         let gathered = match deltas.is_empty() {
             true => Ok(Progress::Idle),
@@ -225,8 +246,8 @@ impl Store {
             }
         };
         // Writes of others beside it count for the cleaner, which only makes it slower.
-        circle.moved += self.written() - before;
-        for outcome in [moved, gathered.map(drop)] {
+        *moved += self.written() - before;
+        for outcome in [rewritten, gathered.map(drop)] {
             match outcome {
                 // It stays where it is, and reading it reports it.
                 Err(error) if error.concerns_the_page() => {}
@@ -234,15 +255,14 @@ impl Store {
             }
         }
         // Not before: a step that failed for another reason is repeated.
-        circle.next = next;
-        Ok(())
+        Ok(next)
     }
 
-    /// Finds pages of a map page with an image in a chosen segment, and delta pages there. Nothing
-    /// of a map page that cannot be read.
+    /// Finds pages of a map page with an image at a chosen place, and delta pages there. Nothing of
+    /// a map page that cannot be read.
     fn look_for(
         &self,
-        chosen: &BTreeSet<SegmentAt>,
+        is_chosen: &dyn Fn(Place) -> bool,
         map: u64,
         (pages, deltas): (&mut Vec<PageId>, &mut BTreeSet<Place>),
     ) -> Result<(), TierError> {
@@ -253,14 +273,13 @@ impl Store {
             }
             Err(error) => return Err(error),
         };
-        let is_chosen = |place: &Place| chosen.contains(&segment_of(&self.geometry, *place));
         let mut state = self.state.lock();
         let first = map * self.geometry.entries_per_map;
         for page in (first..first + self.geometry.entries_per_map).map(PageId) {
             let Some(Ok(entry)) = state.entry_in_memory(self, page) else { continue };
-            if entry.place().is_some_and(|place| is_chosen(&place)) {
+            if entry.place().is_some_and(is_chosen) {
                 pages.push(page);
-            } else if let Some(at) = entry.slot().filter(|at| is_chosen(&at.place)) {
+            } else if let Some(at) = entry.slot().filter(|at| is_chosen(at.place)) {
                 deltas.insert(at.place);
             }
         }

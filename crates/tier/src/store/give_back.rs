@@ -9,8 +9,10 @@
 //! record notes it and is made durable first. Before its places are used again they are written
 //! with zeros, so that a full file system is found *then*, not when a page must be written.
 
+use super::circle::Extent;
 use super::geometry::Place;
 use super::grow;
+use super::header::Header;
 use super::journal::made_space;
 use super::meta_page::{MetaId, pages_of_group};
 use super::records::{Change, encode_backing};
@@ -24,69 +26,138 @@ use firndb_log::{Kind, Record};
 const ZEROS_BYTES: usize = 1 << 20;
 
 impl Store {
-    pub(crate) fn give_back_one(&self) -> Result<Progress, TierError> {
+    /// Cuts off the last group, or returns the space of another one without used places, as far as
+    /// that goes.
+    pub(crate) fn give_back_one(&self, extent: Extent) -> Result<Progress, TierError> {
         self.poison.check()?;
         let journal = self.journal()?;
         let mut header = self.growth.lock();
         let (last, victim) = {
             let mut state = self.state.lock();
             state.space.release_freed(&self.geometry, journal.durable());
-            let kept = self.backed_places(&mut state).saturating_sub(self.geometry.places_per_group);
-            if !self.is_too_much(&mut state, kept) {
-                return Ok(Progress::Idle);
-            }
             let last = header.groups - 1;
             // A page that cannot be read keeps the map log from becoming empty.
-            let may_move = !state.sweep.meets_damage();
-            let vacant = last > 0 && may_move && state.space.is_vacant(&self.geometry, last);
+            let may_move = last > 0 && !state.sweep.meets_damage();
+            if may_move && state.space.is_hole(&self.geometry, last) {
+                drop(state);
+                return self.cut_off_hole(&mut header, last);
+            }
+            let kept = self.backed_places(&mut state).saturating_sub(self.geometry.places_per_group);
+            if !self.is_enough(&mut state, kept, extent) {
+                return Ok(Progress::Idle);
+            }
+            let vacant = may_move && state.space.is_vacant(&self.geometry, last);
             (vacant.then_some(last), state.space.empty_group(&self.geometry))
         };
         match (last, victim) {
-            (Some(last), _) => {
-                // Under `growth` the number of groups cannot change meanwhile.
-                let rounds = &mut self.write_back.lock();
-                if !self.sweep_all(rounds)? {
-                    return Ok(Progress::Idle);
-                }
-                self.vacate_blocks(rounds, last)?;
-                {
-                    let _order = self.order.lock();
-                    let mut state = self.state.lock();
-                    let pages = || pages_of_group(&self.geometry, last);
-                    if !state.space.is_vacant(&self.geometry, last)
-                        || state.cache.in_use(pages())
-                        || state.lacks(&self.geometry, last)
-                    {
-                        return Ok(Progress::Idle);
-                    }
-                    state.cache.forget(pages());
-                    state.sequences.forget_from(&self.geometry, last);
-                    state.space.remove_last_group();
-                    self.debug_assert_backed(&mut state);
-                }
-                let end = self.geometry.group_offset(last).expect("smaller than the file");
-                *header = self.store_header(&header, last, journal.durable())?;
-                self.device.shrink(end)?;
-                Ok(Progress::Worked)
-            }
+            (Some(last), _) => self.cut_off(&mut header, last),
             (None, Some(victim)) => self.discard_group(victim).map(|()| Progress::Worked),
             (None, None) => Ok(Progress::Idle),
         }
     }
 
-    /// Whether so many places with space leave a quarter more free than growth aims at: with less,
-    /// growing and shrinking would alternate.
-    pub(crate) fn is_too_much(&self, state: &mut State, places: u64) -> bool {
+    /// Cuts off the last group, or returns the space of another, of a group that was closed and is
+    /// empty; one that is not is opened again. Whether its space was returned.
+    pub(crate) fn give_back_closed(&self, group: u64) -> Result<bool, TierError> {
+        let mut header = self.growth.lock();
+        let (is_emptied, is_last) = {
+            let state = self.state.lock();
+            let is_vacant = state.space.is_vacant(&self.geometry, group) && !state.sweep.meets_damage();
+            let is_last = group > 0 && group == header.groups - 1 && is_vacant;
+            (state.space.is_emptied(&self.geometry, group), is_last)
+        };
+        let outcome = match is_emptied {
+            true if is_last => match self.cut_off(&mut header, group) {
+                Ok(Progress::Idle) => self.discard_group(group),
+                outcome => outcome.map(drop),
+            },
+            true => self.discard_group(group),
+            false => Ok(()),
+        };
+        let mut state = self.state.lock();
+        let is_left = group < header.groups && state.space.is_closed(group);
+        if is_left {
+            state.space.unlearn(group);
+        }
+        outcome.map(|()| is_emptied && !is_left)
+    }
+
+    /// Cuts off the last group, whose space was returned before. A record counts its places again;
+    /// no thread takes one. (A crash before the file is cut leaves a group that counts as backed,
+    /// empty and last, which the next step cuts off.) Called under `growth`.
+    fn cut_off_hole(&self, header: &mut Header, last: u64) -> Result<Progress, TierError> {
+        self.state.lock().space.close_places(last);
+        self.change_backing(last, true).inspect_err(|_| self.state.lock().space.unlearn(last))?;
+        {
+            let mut state = self.state.lock();
+            state.space.unlearn(last);
+            state.space.close_places(last);
+        }
+        match self.learn(last).and_then(|()| self.cut_off(header, last)) {
+            Ok(Progress::Worked) => Ok(Progress::Worked),
+            Ok(Progress::Idle) => self.discard_group(last).map(|()| Progress::Idle),
+            Err(error) => {
+                if last < header.groups {
+                    self.state.lock().space.unlearn(last);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Cuts off the last group. Called under `growth`. `Idle` if it has come into use.
+    fn cut_off(&self, header: &mut Header, last: u64) -> Result<Progress, TierError> {
+        // Under `growth` the number of groups cannot change meanwhile.
+        let rounds = &mut self.write_back.lock();
+        if !self.sweep_all(rounds)? {
+            return Ok(Progress::Idle);
+        }
+        self.vacate_blocks(rounds, last)?;
+        {
+            let _order = self.order.lock();
+            let mut state = self.state.lock();
+            let pages = || pages_of_group(&self.geometry, last);
+            if !state.space.is_vacant(&self.geometry, last)
+                || state.cache.in_use(pages())
+                || state.lacks(&self.geometry, last)
+            {
+                return Ok(Progress::Idle);
+            }
+            state.cache.forget(pages());
+            state.sequences.forget_from(&self.geometry, last);
+            state.space.remove_last_group();
+            self.debug_assert_backed(&mut state);
+        }
+        let end = self.geometry.group_offset(last).expect("smaller than the file");
+        let old_end = self.geometry.group_offset(header.groups).expect("as large as the file");
+        *header = self.store_header(header, last, self.journal()?.durable())?;
+        self.device.shrink(end)?;
+        // A raw device keeps its length.
+        if let Some(len) = old_end.min(self.device.len()).checked_sub(end).filter(|len| *len > 0) {
+            self.device.discard(end, len)?;
+        }
+        Ok(Progress::Worked)
+    }
+
+    /// Whether so many places with space are enough for what is needed, with the free ones that
+    /// `extent` asks for.
+    pub(crate) fn is_enough(&self, state: &mut State, places: u64, extent: Extent) -> bool {
+        places >= self.places_kept(state, extent)
+    }
+
+    /// Places with space that are kept.
+    pub(crate) fn places_kept(&self, state: &mut State, extent: Extent) -> u64 {
         let needed = state.places_needed(SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64);
         let full_percent = 100 - u64::from(self.policy.free_target_percent);
-        places * full_percent >= needed.saturating_mul(125)
+        needed.saturating_mul(extent.percent()).div_ceil(full_percent)
     }
 
     /// Returns the space of a group's places to the file system. Called under `growth`.
     fn discard_group(&self, group: u64) -> Result<(), TierError> {
         {
             let mut state = self.state.lock();
-            if state.space.empty_group(&self.geometry) != Some(group) {
+            let is_empty = state.space.empty_group(&self.geometry) == Some(group);
+            if !is_empty && !state.space.is_emptied(&self.geometry, group) {
                 return Ok(());
             }
             // From here on no thread takes a place of it.

@@ -102,6 +102,10 @@ impl Store {
         if header.groups > seen {
             return Ok(());
         }
+        // What is being emptied is needed after all.
+        if self.state.lock().space.open_closed() {
+            return Ok(());
+        }
         if self.back_one_group()? {
             return Ok(());
         }

@@ -9,6 +9,8 @@
 //! The number available in a group is known once its bitmap page has been read ("learned"), so that
 //! opening reads none of them.
 
+mod closed;
+
 use super::bitmap::{self, Which};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
 use super::segments::{Segments, Stream};
@@ -26,6 +28,8 @@ struct GroupSpace {
     /// Its places must not be taken, whatever its bitmap page says, until it is unlearned.
     closed: bool,
     places: u32,
+    /// Of a closed group: places that would be available.
+    idle: u32,
     pages: u32,
 }
 
@@ -51,6 +55,8 @@ pub(crate) struct Space {
     unbacked: BTreeSet<u64>,
     /// Groups before this one are learned.
     learned_to: u64,
+    /// Number of closed groups.
+    closed: u64,
     held_places: BTreeSet<u64>,
     reserved: BTreeSet<u64>,
     freed_pages: BTreeSet<u64>,
@@ -88,6 +94,7 @@ impl Space {
             with_pages: BTreeSet::new(),
             unbacked: BTreeSet::new(),
             learned_to: 0,
+            closed: 0,
             held_places: BTreeSet::new(),
             reserved: BTreeSet::new(),
             freed_pages: BTreeSet::new(),
@@ -169,15 +176,17 @@ impl Space {
         let sum = |segments: &[u8]| segments.iter().map(|available| u32::from(*available)).sum();
         let backed = body.is_some_and(bitmap::is_backed);
         let closed = self.groups[group as usize].closed;
-        let usable = backed && !closed;
-        let segments = if usable { available(Which::Places) } else { vec![0; geometry.segments()] };
-        let (places, pages) = (sum(&segments), sum(&available(Which::Pages)));
+        let none = vec![0; geometry.segments()];
+        let found = if backed { available(Which::Places) } else { none.clone() };
+        let (idle, pages) = (if closed { sum(&found) } else { 0 }, sum(&available(Which::Pages)));
+        let segments = if closed { none } else { found };
+        let places = sum(&segments);
         self.segments.learn(geometry, group, &segments);
         if body.is_some() && !backed {
             self.unbacked.insert(group);
         }
         self.groups[group as usize].learned = true;
-        self.change(group, |space| (space.places, space.pages) = (places, pages));
+        self.change(group, |space| (space.places, space.idle, space.pages) = (places, idle, pages));
         while self.groups.get(self.learned_to as usize).is_some_and(|group| group.learned) {
             self.learned_to += 1;
         }
@@ -185,7 +194,8 @@ impl Space {
     /// Forgets what is known of a group, which is then learned again when needed.
     pub(crate) fn unlearn(&mut self, group: u64) {
         self.change(group, |space| (space.places, space.pages) = (0, 0));
-        self.groups[group as usize] = GroupSpace::default();
+        let before = std::mem::take(&mut self.groups[group as usize]);
+        self.closed -= u64::from(before.closed);
         self.unbacked.remove(&group);
         self.segments.forget(group);
         self.learned_to = self.learned_to.min(group);
@@ -208,19 +218,6 @@ impl Space {
     pub(crate) fn empty_group(&self, geometry: &Geometry) -> Option<u64> {
         let all = geometry.places_per_group as u32;
         self.by_places.range((all, Reverse(u64::MAX))..).next().map(|(_, Reverse(group))| *group)
-    }
-    /// Whether all places and page numbers of a learned group are available.
-    pub(crate) fn is_vacant(&self, geometry: &Geometry, group: u64) -> bool {
-        let all = geometry.places_per_group as u32;
-        self.groups.get(group as usize).is_some_and(|group| group.places == all && group.pages == all)
-    }
-    /// Takes a group out of use: its places are not chosen until it is unlearned and learned again.
-    pub(crate) fn close_places(&mut self, group: u64) {
-        self.change(group, |space| (space.places, space.closed) = (0, true));
-        self.segments.forget(group);
-        for open in &mut self.open {
-            open.take_if(|(open_group, _)| *open_group == group);
-        }
     }
     /// Number of available places of the learned group that has the most.
     pub(crate) fn most_places(&self) -> u32 {
@@ -425,7 +422,7 @@ impl Space {
     fn unhold_place(&mut self, geometry: &Geometry, place: Place) {
         assert!(self.held_places.remove(&place.0), "{place:?} was not held");
         let group = geometry.group_of_place(place);
-        self.change(group, |space| space.places += 1);
+        self.change(group, |space| *if space.closed { &mut space.idle } else { &mut space.places } += 1);
         self.segments.add_one(geometry, (group, (geometry.index_of_place(place) / SEGMENT_PLACES) as usize));
     }
 

@@ -251,6 +251,7 @@ pub(super) struct Counters {
     pub(super) places_scattered: AtomicU64,
     pub(super) images_moved: AtomicU64,
     pub(super) segments_emptied: AtomicU64,
+    pub(super) groups_emptied: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64, by: usize) {

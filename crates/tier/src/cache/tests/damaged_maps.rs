@@ -1,9 +1,9 @@
-//! Pages whose map page is damaged: what the cache has of them stays in the ring, and everything else
-//! goes on.
+//! Pages whose map page is damaged: what the cache has of them stays in the ring, and everything
+//! else goes on.
 
 use super::harness::*;
 use crate::error::TierErrorKind;
-use crate::page_cache::CacheOptions;
+use crate::page_cache::{CacheOptions, PageCache};
 use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::tests::map_damage::{damage_map, is_of_map, sweep_and_damage};
@@ -23,7 +23,7 @@ fn with_damaged_map(chosen: CacheOptions, rebuildable: bool) -> (Rig, Vec<PageId
     let of_map = |page: &PageId| is_of_map(&rig.store, *page, DAMAGED);
     let (there, others): (Vec<PageId>, Vec<PageId>) = pages.iter().partition(|page| of_map(page));
     assert!(there.len() > 20 && others.len() > 60);
-    let there = there[..6].to_vec();
+    let there = there[..4].to_vec();
     for _ in 0..2 {
         for (at, chunk) in others.chunks(4).enumerate() {
             assert!(rig.write(chunk).iter().all(Result::is_ok));
@@ -49,8 +49,8 @@ fn go_round(rig: &mut Rig, pages: &[PageId]) {
     }
 }
 
-/// Cause: a page that the store could not take kept its whole group from being replaced. Effect: one
-/// damaged map page, and no page could leave DRAM any more.
+/// Cause: a page that the store could not take kept its whole group from being replaced. Effect:
+/// one damaged map page, and no page could leave DRAM any more.
 #[test]
 fn a_damaged_map_page_holds_up_its_own_pages_only() {
     let (mut rig, there, others) = with_damaged_map(small(), false);
@@ -83,8 +83,7 @@ fn more_such_pages_than_a_group_has_go_round_the_ring() {
 /// A cache whose every image waits for a damaged map page says so, rather than go round for ever.
 #[test]
 fn a_cache_full_of_such_pages_is_an_error() {
-    let chosen = small();
-    let mut rig = Rig::new(chosen);
+    let mut rig = Rig::new(small());
     let pages = rig.allocate(110);
     let there: Vec<PageId> = pages.into_iter().filter(|page| is_of_map(&rig.store, *page, DAMAGED)).collect();
     for chunk in there.chunks(4) {
@@ -93,8 +92,13 @@ fn a_cache_full_of_such_pages_is_an_error() {
     rig.log.flush(rig.log.end()).unwrap();
     sweep_and_damage(&rig.store, &*rig.store_device, DAMAGED);
     let failed = (0..6).any(|_| there.chunks(4).any(|chunk| rig.write(chunk).iter().any(Result::is_err)));
-    // (Each page has one valid image, so the ring has space for all of them, or it does not.)
-    assert_eq!(failed, there.len() + 8 > 44, "{} pages", there.len());
+    assert!(failed, "{} pages for {} places", there.len(), rig.cache.cache_statistics().slots);
+    // Nothing is lost by it.
+    damage_map(&rig.store, &*rig.store_device, DAMAGED);
+    rig.compare();
+    for chunk in there.chunks(4) {
+        assert!(rig.write(chunk).iter().all(Result::is_ok));
+    }
     rig.compare();
 }
 
@@ -108,8 +112,8 @@ fn a_cache_with_such_pages_cannot_leave() {
     rig.compare();
 }
 
-/// A checkpoint has what the log is kept for written back: a page that cannot be holds no log, since
-/// redo could not rebuild it either.
+/// A checkpoint has what the log is kept for written back: a page that cannot be holds no log,
+/// since redo could not rebuild it either.
 #[test]
 fn what_the_log_is_kept_for_is_written_back_beside_such_pages() {
     let (rig, there, _) = with_damaged_map(small(), true);

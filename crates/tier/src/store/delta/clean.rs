@@ -122,8 +122,38 @@ impl Store {
         most: usize,
         stream: Stream,
     ) -> Result<Progress, TierError> {
-        let mut live: Vec<(PageId, Delta)> = Vec::new();
         let doubts = self.state.lock().deltas.live.doubts();
+        let (live, packed) = self.live_of(victims)?;
+        let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
+        if pages.is_empty() {
+            // Victims that became doubtful come last from now on, and the next step meets others.
+            let put_behind = self.state.lock().deltas.live.doubts() > doubts;
+            return Ok(if put_behind { Progress::Worked } else { Progress::Idle });
+        }
+        if self.policy.deltas.enabled && packed <= most {
+            self.pack(live, stream)?;
+        } else {
+            self.write_whole_for(&pages, stream)?;
+        }
+        Ok(Progress::Worked)
+    }
+
+    /// Makes these delta pages free if their slots fill at most half as many, or if no deltas are
+    /// written any more; false if they stay.
+    pub(crate) fn gather_dense(&self, victims: &[Place]) -> Result<bool, TierError> {
+        let (live, packed) = self.live_of(victims)?;
+        if !self.policy.deltas.enabled {
+            let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
+            return self.write_whole(&pages).map(|()| true);
+        }
+        let is_dense = packed <= victims.len() / 2;
+        if is_dense { self.pack(live, Stream::Moved).map(|()| true) } else { Ok(false) }
+    }
+
+    /// The slots that live of delta pages, as far as these can be read, and how many delta pages
+    /// they fill.
+    fn live_of(&self, victims: &[Place]) -> Result<(Vec<(PageId, Delta)>, usize), TierError> {
+        let mut live: Vec<(PageId, Delta)> = Vec::new();
         for place in victims {
             match self.count_live(*place) {
                 // Damage costs what it concerns.
@@ -144,25 +174,20 @@ impl Store {
                 }
             }
         }
+        Ok((live, packed.len()))
+    }
+
+    /// Writes slots to new delta pages.
+    fn pack(&self, live: Vec<(PageId, Delta)>, stream: Stream) -> Result<(), TierError> {
         let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
-        if pages.is_empty() {
-            // Victims that became doubtful come last from now on, and the next step meets others.
-            let put_behind = self.state.lock().deltas.live.doubts() > doubts;
-            return Ok(if put_behind { Progress::Worked } else { Progress::Idle });
-        }
-        if self.policy.deltas.enabled && packed.len() <= most {
-            {
-                let mut state = self.state.lock();
-                for (page, delta) in live {
-                    state.gather(self, page, delta);
-                }
+        {
+            let mut state = self.state.lock();
+            for (page, delta) in live {
+                state.gather(self, page, delta);
             }
-            count(&self.counters.deltas_gathered, pages.len());
-            self.flush_deltas_for(&pages, stream)?;
-        } else {
-            self.write_whole_for(&pages, stream)?;
         }
-        Ok(Progress::Worked)
+        count(&self.counters.deltas_gathered, pages.len());
+        self.flush_deltas_for(&pages, stream)
     }
 
     /// Writes pages whole that have a delta, in the newest version that the store holds. All of it

@@ -112,8 +112,8 @@ impl Store {
         self.flush_deltas(&pages)
     }
 
-    /// Packs the first of `pages` into delta pages of one batch, and begins their flush. Pages whose
-    /// map page cannot be read wait on.
+    /// Packs the first of `pages` into delta pages of one batch, and begins their flush. Pages
+    /// whose map page cannot be read wait on.
     fn begin_flush(&self, pages: &[PageId]) -> Begun {
         // As many as may fill a batch, whatever their size.
         let (now, later) = pages.split_at(pages.len().min(16 * self.policy.batch_pages));

@@ -111,6 +111,10 @@ impl DeltaModel {
             13..16 => self.read(),
             16 => self.checkpoint(),
             17 => self.log.flush(self.log.end()).unwrap(),
+            18 if self.rng.one_in(3) => {
+                self.store.compact_deltas(&mut || true).unwrap();
+                (0..8).for_each(|_| _ = self.store.compact_step().unwrap());
+            }
             18 => (0..8).for_each(|_| _ = self.store.learn_step().unwrap()),
             19 => drop(self.store.give_back_step().unwrap()),
             20 => self.store.settle_deltas(self.redo_from).unwrap(),

@@ -29,4 +29,5 @@ mod open;
 mod redo;
 mod segments;
 mod syncs;
+mod vacate;
 mod whereabouts;

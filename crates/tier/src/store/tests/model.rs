@@ -59,7 +59,7 @@ impl Model {
             // The log's buffer is full for a while.
             self.log.refuse(self.rng.below(3) as u32);
         }
-        match self.rng.below(21) {
+        match self.rng.below(22) {
             0..5 => self.publish(),
             5..12 => self.write(),
             12..15 => self.read(),
@@ -68,6 +68,7 @@ impl Model {
             17 => drop(self.store.learn_step().unwrap()),
             18 => drop(self.store.give_back_step().unwrap()),
             19 => self.sweep(),
+            20 => self.compact(),
             _ => self.stale_write(),
         }
     }
@@ -78,6 +79,17 @@ impl Model {
         match self.rng.one_in(3) {
             true => assert!(self.store.sweep_all(rounds).unwrap()),
             false => self.store.sweep_round(rounds).unwrap(),
+        }
+    }
+
+    /// Some steps of compaction, or all; or it is abandoned.
+    fn compact(&mut self) {
+        self.store.begin_compaction();
+        for _ in 0..self.rng.below(16) {
+            self.store.compact_step().unwrap();
+        }
+        if self.rng.one_in(4) {
+            self.store.abandon_compaction();
         }
     }
 

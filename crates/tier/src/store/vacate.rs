@@ -1,0 +1,252 @@
+//! Emptying sparse groups, so that their space can be returned: a background step, and the most of
+//! what compaction does.
+//!
+//! Deleted rows leave free places everywhere, and `give_back.rs` returns whole groups. So where
+//! much is free the groups with the fewest used places are *closed*: no thread takes a place there
+//! any more. The page map is walked once, and what lies in closed groups is written elsewhere, in
+//! the same version (`clean_space.rs`). Then they are empty, but for what could not be read, and
+//! are given back: the last one of the file is cut off if none of its page numbers is in use, the
+//! places of others are discarded. Those that are not empty are opened again.
+//!
+//! Why a crash is harmless at each step: a move is a write like any other (`write.rs`), that a
+//! group is closed is in memory only, and giving back has its own order of writes.
+//!
+//! Why it makes no store full: places of closed groups do not count as places with space, and
+//! groups are closed only as far as the others are enough for all that is needed. When more is
+//! needed they are opened again before the file grows (`grow.rs`).
+//!
+//! Bounds: an image is copied once. In the background, three images at most for four places of a
+//! group; groups are emptied while a quarter more is free than growth aims at, and only if what
+//! comes back is a thirty-second of the file, which is a few times the map pages read for it.
+
+use super::circle::{Cleaning, Extent, Vacating};
+use super::geometry::Place;
+use super::state::{State, Store, count};
+use crate::error::TierError;
+use firndb_base::Progress;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+/// In the background at least one in so many groups comes back.
+const GROUPS_SHARE: u64 = 32;
+/// Of a group's places, at most this number of quarters is copied in the background.
+const COPIED_QUARTERS_MAX: u64 = 3;
+
+/// What compaction would do, or does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vacancy {
+    /// Groups that are being emptied, or would be, and bytes of their places.
+    pub groups: u64,
+    /// Bytes that come back with these, and with groups that are empty already.
+    pub bytes: u64,
+    /// Images and delta pages to be moved for it.
+    pub places_used: u64,
+    /// Map pages walked, and to be walked.
+    pub maps: (u64, u64),
+}
+
+impl Store {
+    /// One step of emptying sparse groups if much of the file is free. A background step; does
+    /// nothing if another thread is at it.
+    pub(crate) fn vacate_step(&self) -> Result<Progress, TierError> {
+        match self.cleaning.try_lock() {
+            Some(mut cleaning) => self.vacate(&mut cleaning, Extent::Spacious),
+            None => Ok(Progress::Idle),
+        }
+    }
+
+    /// One step of compaction: learns what is free, empties groups as far as growth aims at, and
+    /// gives back what is empty. `Idle` when nothing is left to be done.
+    ///
+    /// Errors: those of devices and of the log. Damaged pages stay where they are.
+    pub fn compact_step(&self) -> Result<Progress, TierError> {
+        self.poison.check()?;
+        self.journal()?;
+        let next = self.state.lock().space.next_to_learn();
+        if let Some(group) = next {
+            return self.learn(group).map(|()| Progress::Worked);
+        }
+        let vacated = self.vacate(&mut self.cleaning.lock(), Extent::Tight)?;
+        match vacated {
+            Progress::Worked => Ok(Progress::Worked),
+            Progress::Idle => {
+                self.release_all_freed()?;
+                self.give_back_one(Extent::Tight)
+            }
+        }
+    }
+
+    /// Lets compaction try again what could not be emptied before.
+    pub fn begin_compaction(&self) {
+        self.cleaning.lock().not_emptied.clear();
+    }
+
+    /// Ends compaction, or the background's emptying, where it is: closed groups are in use again.
+    pub fn abandon_compaction(&self) {
+        let mut cleaning = self.cleaning.lock();
+        if cleaning.vacating.take().is_some() {
+            let _growth = self.growth.lock();
+            self.state.lock().space.open_closed();
+        }
+    }
+
+    /// What compaction is at, or else what it would do to the store's file as it is. Reads bitmap
+    /// pages that were not read since opening.
+    pub fn vacancy(&self) -> Result<Vacancy, TierError> {
+        loop {
+            let next = self.state.lock().space.next_to_learn();
+            match next {
+                Some(group) => self.learn(group)?,
+                None => break,
+            }
+        }
+        let cleaning = self.cleaning.lock();
+        let mut state = self.state.lock();
+        if let Some(journal) = self.journal.get() {
+            state.space.release_freed(&self.geometry, journal.durable());
+        }
+        let group_bytes = self.geometry.places_per_group * self.geometry.page_size as u64;
+        if let Some(Vacating { groups, next, maps }) = &cleaning.vacating {
+            let groups = groups.len() as u64;
+            return Ok(Vacancy { groups, bytes: groups * group_bytes, places_used: 0, maps: (*next, *maps) });
+        }
+        let chosen = self.choose(&mut state, &BTreeSet::new(), Extent::Tight);
+        let surplus = self.surplus_groups(&mut state, Extent::Tight);
+        let empty = self.empty_groups(&state).min(surplus);
+        Ok(Vacancy {
+            groups: chosen.len() as u64,
+            bytes: (chosen.len() as u64 + empty) * group_bytes,
+            places_used: chosen.iter().map(|(_, used)| used).sum(),
+            maps: (
+                0,
+                if chosen.is_empty() { 0 } else { state.space.groups() * self.geometry.maps_per_group },
+            ),
+        })
+    }
+
+    fn vacate(&self, cleaning: &mut Cleaning, extent: Extent) -> Result<Progress, TierError> {
+        if extent == Extent::Tight && cleaning.circle.take().is_some() {
+            self.state.lock().space.segments.avoid(BTreeSet::new());
+        }
+        // Segments are being emptied.
+        if cleaning.circle.is_some() || self.journal.get().is_none() || self.poison.check().is_err() {
+            return Ok(Progress::Idle);
+        }
+        if cleaning.vacating.is_none() {
+            let rests = extent == Extent::Spacious && self.written() < cleaning.vacates_from;
+            if rests || !self.begin_vacating(cleaning, extent)? {
+                return Ok(Progress::Idle);
+            }
+        }
+        self.go_on_vacating(cleaning).map(|()| Progress::Worked)
+    }
+
+    /// Groups that may go so that what is left is as much as `extent` asks for.
+    fn surplus_groups(&self, state: &mut State, extent: Extent) -> u64 {
+        let kept = self.places_kept(state, extent).div_ceil(self.geometry.places_per_group).max(1);
+        (self.backed_places(state) / self.geometry.places_per_group).saturating_sub(kept)
+    }
+
+    /// Groups with space and without a used place.
+    fn empty_groups(&self, state: &State) -> u64 {
+        let all = self.geometry.places_per_group;
+        state.space.open_groups().filter(|(_, available)| u64::from(*available) == all).count() as u64
+    }
+
+    /// The groups to be emptied, and how many of their places are in use or held.
+    fn choose(&self, state: &mut State, except: &BTreeSet<u64>, extent: Extent) -> Vec<(u64, u64)> {
+        if state.space.next_to_learn().is_some() {
+            return Vec::new();
+        }
+        let surplus = self.surplus_groups(state, extent);
+        if extent == Extent::Spacious && surplus * GROUPS_SHARE < state.space.groups() {
+            return Vec::new();
+        }
+        let most = surplus.saturating_sub(self.empty_groups(state));
+        let all = self.geometry.places_per_group;
+        let used = state.space.open_groups().map(|(group, available)| (group, all - u64::from(available)));
+        let is_worth_it = |(group, used): &(u64, u64)| {
+            let is_sparse = 4 * used <= COPIED_QUARTERS_MAX * all || extent == Extent::Tight;
+            *used > 0 && *used < all && is_sparse && !except.contains(group)
+        };
+        let mut found: Vec<(u64, u64)> = used.filter(is_worth_it).collect();
+        found.sort_unstable_by_key(|(group, used)| (*used, Reverse(*group)));
+        found.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        found
+    }
+
+    /// Chooses and closes groups; false if none is to be emptied.
+    fn begin_vacating(&self, cleaning: &mut Cleaning, extent: Extent) -> Result<bool, TierError> {
+        if self.choose(&mut self.state.lock(), &cleaning.not_emptied, extent).is_empty() {
+            return Ok(false);
+        }
+        // A place that waits for its record counts as used.
+        self.release_all_freed()?;
+        let mut state = self.state.lock();
+        let groups = self.choose(&mut state, &cleaning.not_emptied, extent);
+        // Writes under way may end after the walk has passed their pages.
+        let is_quiet = |group: &u64| !state.space.is_held(&self.geometry, *group);
+        let groups: BTreeSet<u64> = groups.into_iter().map(|(group, _)| group).filter(is_quiet).collect();
+        groups.iter().for_each(|group| state.space.close_places(*group));
+        self.debug_assert_backed(&mut state);
+        let maps = state.space.groups() * self.geometry.maps_per_group;
+        let is_any = !groups.is_empty();
+        cleaning.vacating = is_any.then_some(Vacating { groups, next: 0, maps });
+        Ok(is_any)
+    }
+
+    /// Moves about a batch; at the end of the walk gives back what is empty.
+    fn go_on_vacating(&self, cleaning: &mut Cleaning) -> Result<(), TierError> {
+        let Some(vacating) = cleaning.vacating.as_mut() else { return Ok(()) };
+        {
+            let state = self.state.lock();
+            // Others are in use again, since they are needed.
+            vacating.groups.retain(|group| state.space.is_closed(*group));
+        }
+        let Vacating { groups, next, maps } = vacating;
+        if *next < *maps && !groups.is_empty() {
+            let is_chosen = |place: Place| groups.contains(&self.geometry.group_of_place(place));
+            *next = self.move_out(&is_chosen, *next..*maps, &mut 0)?;
+            return Ok(());
+        }
+        // Nothing else keeps their groups from being empty.
+        match self.free_empty_delta_pages() {
+            Err(error) if !error.concerns_the_page() => return Err(error),
+            _ => {}
+        }
+        self.release_all_freed()?;
+        let mut emptied = 0;
+        // From the end, so that the file becomes shorter by as many as it can.
+        while let Some(group) = groups.pop_last() {
+            match self.give_back_closed(group)? {
+                true => emptied += 1,
+                false => _ = cleaning.not_emptied.insert(group),
+            }
+        }
+        cleaning.vacating = None;
+        count(&self.counters.groups_emptied, emptied);
+        // Growth had groups opened again, or nothing could be moved: not at once once more.
+        cleaning.vacates_from = self.written() + if emptied > 0 { 0 } else { self.rest() };
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Packs slots of sparse delta pages together, those with the fewest first, as long as they
+    /// fill at most half as many pages. `go_on` is asked before each few pages.
+    pub fn compact_deltas(&self, go_on: &mut dyn FnMut() -> bool) -> Result<(), TierError> {
+        let sparse = self.state.lock().deltas.live.emptiest(&self.geometry, usize::MAX, usize::MAX);
+        for victims in sparse.chunks(DELTA_PAGES_A_STEP) {
+            if !go_on() || !self.gather_dense(victims)? {
+                break;
+            }
+        }
+        match self.free_empty_delta_pages() {
+            Err(error) if error.concerns_the_page() => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
+/// Delta pages packed together in one step.
+const DELTA_PAGES_A_STEP: usize = 16;
