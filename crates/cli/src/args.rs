@@ -24,6 +24,8 @@ pub enum Command {
     Stat(Stat),
     /// Read tables and keep what planning needs: counts, clustering of indexes, sampled rows
     Analyze(crate::analyze::Analyze),
+    /// Give the space of deleted rows and sparse pages back to the file system
+    Compact(crate::compact::Compact),
     /// Show what is stored: the log, a page, a table, or the catalog
     Dump(Dump),
     /// Copy a database, or verify a copy
@@ -71,6 +73,7 @@ impl Command {
             Command::Check(_)
             | Command::Stat(_)
             | Command::Analyze(_)
+            | Command::Compact(_)
             | Command::Dump(_)
             | Command::Archive(Archive::Status(_) | Archive::Forget(_))
             | Command::Cache(

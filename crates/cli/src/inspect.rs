@@ -147,7 +147,7 @@ fn print_stat(
             store.whole_for_rent
         );
     }
-    print_segments(store);
+    print_space(store, statistics.page_size);
     if let (Some(cache), Some(kind)) = (&statistics.cache, &statistics.cache_kind) {
         print_cache(cache, kind, statistics.cache_device.as_ref());
     }
@@ -168,15 +168,29 @@ fn print_stat(
     tables::print(rows);
 }
 
-/// Where writes go to whole segments, how that goes.
-fn print_segments(store: &TierStatistics) {
+/// What the places of the store are used for, and what was written to empty some.
+fn print_space(store: &TierStatistics, page_size: usize) {
+    let bytes = |places: u64| size::show(places * page_size as u64);
+    say!(
+        "  space: {} live, {} deltas, {} dead, {} held until log is durable, {} free, {} given back; since opening of {} \
+         pages written {} were moved to empty {} sparse groups, {} were changes merged",
+        bytes(store.places_live()),
+        bytes(store.delta_pages),
+        bytes(store.places_dead),
+        bytes(store.places_held),
+        bytes(store.places_free.saturating_sub(store.places_held)),
+        bytes(store.places_returned),
+        store.pages_written,
+        store.images_moved,
+        store.groups_emptied,
+        store.deltas_merged + store.deltas_merged_for_reads
+    );
     if store.segments_opened > 0 {
         say!(
-            "  segments: {} whole; since opening {} opened, {} emptied by {} images moved, {} places elsewhere",
+            "  segments: {} whole; since opening {} opened, {} emptied, {} places elsewhere",
             store.segments_whole,
             store.segments_opened,
             store.segments_emptied,
-            store.images_moved,
             store.places_scattered
         );
     }
@@ -385,7 +399,10 @@ fn stat_json(statistics: &Statistics, rows: &[TableRows]) -> Value {
             "reason": setting.reason,
         })).collect::<Vec<_>>(),
         "store": {"pages_allocated": statistics.store.pages_allocated, "places": statistics.store.places,
-                  "places_free": statistics.store.places_free, "bytes": statistics.store_device.1,
+                  "places_free": statistics.store.places_free, "places_live": statistics.store.places_live(),
+                  "places_dead": statistics.store.places_dead, "places_held": statistics.store.places_held,
+                  "places_returned": statistics.store.places_returned,
+                  "groups_emptied": statistics.store.groups_emptied, "bytes": statistics.store_device.1,
                   "pages_read": statistics.store.pages_read, "read_requests": statistics.store.read_requests,
                   "pages_written": statistics.store.pages_written,
                   "map_pages_read": statistics.store.metadata_pages_read,

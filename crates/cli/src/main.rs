@@ -15,6 +15,7 @@ mod characterize;
 mod characterize_compare;
 mod characterize_pictures;
 mod characterize_report;
+mod compact;
 mod inspect;
 mod json;
 mod log_array;
@@ -82,6 +83,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Check(check) => inspect::check(check),
         Command::Stat(stat) => inspect::stat(stat),
         Command::Analyze(args) => analyze::run(args),
+        Command::Compact(args) => compact::run(args),
         Command::Dump(dump) => inspect::dump(dump),
         Command::Backup(args) => backup::backup(args),
         Command::Restore(args) => backup::restore(args),

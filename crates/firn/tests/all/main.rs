@@ -6,6 +6,7 @@ mod a_seed_replays_the_whole_engine;
 mod archive;
 mod bad_input;
 mod closing_ends_although_a_device_hangs;
+mod compaction;
 mod crashes;
 mod damage;
 mod devices_can_be_wrapped;

@@ -1,6 +1,6 @@
 //! `firn lab bench`: durable commits on a real device, and papers' figures measured again.
 //!
-//! [`cache`], [`delta`], [`log`] and [`reads`] share figures and tables beside a paper's
+//! [`cache`], [`delta`], [`log`], [`reads`] and [`space`] share figures and tables beside a paper's
 //! ([`figure`]), made of medians with their ranges ([`sampled`]); targets before they are measured
 //! ([`wanted`]); running the simulations that measure ([`cells`], [`simulation`]); the file that
 //! keeps what they found ([`kept`]); pictures ([`picture`]) and pages ([`report`]).
@@ -19,6 +19,7 @@ mod reads;
 mod report;
 mod sampled;
 pub mod simulation;
+mod space;
 mod wanted;
 
 use clap::Subcommand;
@@ -38,6 +39,8 @@ pub enum Bench {
     Delta(delta::BenchDelta),
     /// Reads of many pages at once, beside what a drive does alone; in virtual and in real time
     Reads(reads::BenchReads),
+    /// What of the store's file comes back when rows go, by counts
+    Space(space::BenchSpace),
     /// A page of tables, and pictures, of a file of results
     Report(report::Report),
 }
@@ -51,6 +54,7 @@ impl Bench {
             Bench::Log(args) => args.running.json.as_deref(),
             Bench::Delta(args) => args.running.json.as_deref(),
             Bench::Reads(args) => args.running.json.as_deref(),
+            Bench::Space(args) => args.running.json.as_deref(),
             Bench::Report(_) => None,
         }
     }
@@ -62,6 +66,7 @@ impl Bench {
             Bench::Log(args) => log::run(args),
             Bench::Delta(args) => delta::run(args),
             Bench::Reads(args) => reads::run(args),
+            Bench::Space(args) => space::run(args),
             Bench::Report(args) => report::run(args),
         }
     }

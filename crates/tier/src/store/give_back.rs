@@ -84,7 +84,9 @@ impl Store {
 
     /// Cuts off the last group, whose space was returned before. A record counts its places again;
     /// no thread takes one. (A crash before the file is cut leaves a group that counts as backed,
-    /// empty and last, which the next step cuts off.) Called under `growth`.
+    /// empty and last: the next step cuts it off while much is free. Were it used before that, a
+    /// full file system would be found by a write, which keeps its page dirty.) Called under
+    /// `growth`.
     fn cut_off_hole(&self, header: &mut Header, last: u64) -> Result<Progress, TierError> {
         self.state.lock().space.close_places(last);
         self.change_backing(last, true).inspect_err(|_| self.state.lock().space.unlearn(last))?;

@@ -190,8 +190,13 @@ impl Store {
         groups.iter().for_each(|group| state.space.close_places(*group));
         self.debug_assert_backed(&mut state);
         let maps = state.space.groups() * self.geometry.maps_per_group;
+        drop(state);
         let is_any = !groups.is_empty();
         cleaning.vacating = is_any.then_some(Vacating { groups, next: 0, maps });
+        if !is_any {
+            // Each attempt has the log flushed.
+            cleaning.vacates_from = self.written() + self.rest();
+        }
         Ok(is_any)
     }
 

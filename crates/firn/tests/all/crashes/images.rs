@@ -15,7 +15,7 @@ use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
 /// Scripts that are walked: those in which writes of several kinds are under way.
-const WALKED: [&str; 32] = [
+const WALKED: [&str; 33] = [
     "inserts",
     "inserts over two log devices",
     "inserts over four log devices",
@@ -27,6 +27,7 @@ const WALKED: [&str; 32] = [
     "merges",
     "growth by groups",
     "space given back",
+    "compaction",
     "before-images spill, commit",
     "before-images spill, rollback",
     "checkpoints within transactions",

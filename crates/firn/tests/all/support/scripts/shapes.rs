@@ -11,6 +11,7 @@ pub fn scripts() -> Vec<Script> {
         Script::new("merges", many_pages, merges),
         Script::new("growth by groups", empty_table, growth_by_groups),
         Script::new("space given back", space_given_back_set_up, space_given_back),
+        Script::new("compaction", space_given_back_set_up, compaction),
     ]
 }
 
@@ -68,6 +69,19 @@ fn space_given_back(session: &mut Session) {
     session.steps(60);
     session.checkpoint();
     session.steps(60);
+    fill(session, "t", 0..40, 20, 110);
+    session.verify();
+}
+
+fn compaction(session: &mut Session) {
+    for from in (0..800).step_by(200) {
+        session.transact(move |work| {
+            (from..from + 200).filter(|i| i % 10 != 3).try_for_each(|i| work.delete("u", &key(i)))
+        });
+    }
+    session.compact();
+    session.transact(|work| work.put("u", &key(3), &value(3, 9, 60)));
+    session.compact();
     fill(session, "t", 0..40, 20, 110);
     session.verify();
 }

@@ -104,6 +104,14 @@ impl Session {
         self.db.as_ref().map_or(0, |db| db.statistics().store.images_moved)
     }
 
+    /// Compaction, to the end.
+    pub fn compact(&mut self) {
+        let Some(db) = self.db.clone() else { return };
+        if let Err(error) = db.compact(&mut |_| std::ops::ControlFlow::Continue(())) {
+            self.note("compaction", &error);
+        }
+    }
+
     /// Background work: up to `count` pieces.
     pub fn steps(&mut self, count: usize) {
         let Some(db) = self.db.clone() else { return };

@@ -1,0 +1,208 @@
+//! Compaction: what deleted rows, dropped tables and moved pages have left is removed, and space
+//! goes back to the file system.
+//!
+//! All of it is background work that goes on anyway, as far as it pays (`engine/maintenance.rs`,
+//! the store's `vacate.rs`); compaction does it now and to the end. So transactions may run beside
+//! it, a crash in it is a crash beside background work, and it may be stopped anywhere: what was
+//! done stays.
+
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::error::Error;
+use firndb_base::{Progress, clock};
+use firndb_tier::store::Vacancy;
+use firndb_tier::{PageTier, TierErrorKind};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// Steps in a row without work after which rows that wait for something are left: for the log to
+/// have space, or for another thread that does maintenance.
+const IDLE_MAX: u32 = 100;
+const IDLE_NAP: Duration = Duration::from_millis(2);
+/// How long it rests after a step beside transactions, at most: as long as the step took.
+const NAP_MAX: Duration = Duration::from_millis(20);
+/// Checkpoints taken in a row for the sake of one step.
+const CHECKPOINTS_MAX: u32 = 8;
+
+/// What [`Database::compact`] is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompactProgress {
+    /// Removing deleted rows and what was dropped, merging small pages; so many pages are
+    /// allocated.
+    Rows(u64),
+    /// Packing changes of pages together; so many pages hold some.
+    Deltas(u64),
+    /// Emptying sparse parts of the store's file: of its map, so many pages of so many were walked.
+    Moving(u64, u64),
+}
+
+/// What [`Database::compact`] would give back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompactPlan {
+    /// Bytes of pages that have space on the store's device now.
+    pub bytes: u64,
+    /// Of these, what would come back if only sparse parts of the file were emptied. What deleted
+    /// rows and small pages hold comes in addition.
+    pub bytes_back: u64,
+    /// Bytes of pages to be copied for that, and bytes of the page map to be read.
+    pub bytes_copied: u64,
+    pub bytes_of_map: u64,
+    /// Tables and indexes that were dropped and are not freed yet.
+    pub dropped: u64,
+}
+
+/// What [`Database::compact`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompactReport {
+    /// It was not stopped.
+    pub complete: bool,
+    /// Bytes of pages that had space on the store's device, before and after.
+    pub bytes: (u64, u64),
+    /// Length of the store's file or device.
+    pub file_bytes: (u64, u64),
+    /// Pages allocated.
+    pub pages: (u64, u64),
+    /// Deleted rows that were removed meanwhile.
+    pub rows_removed: u64,
+    /// Pages copied to empty parts of the file, and parts that were emptied.
+    pub pages_copied: u64,
+    pub groups_emptied: u64,
+    /// Changes of pages that were packed together.
+    pub deltas_gathered: u64,
+}
+
+type Told<'a> = &'a mut dyn FnMut(CompactProgress) -> ControlFlow<()>;
+
+impl Database {
+    /// What [`Database::compact`] would give back, without doing it. Reads the bitmap pages of the
+    /// store that were not read since opening.
+    ///
+    /// Errors: those of devices; `Damaged`.
+    pub fn compact_plan(&self) -> Result<CompactPlan, Error> {
+        let engine = self.engine();
+        engine.check_open()?;
+        let Vacancy { bytes, places_used, maps, .. } = engine.store.vacancy()?;
+        let page_bytes = engine.pool.page_size() as u64;
+        Ok(CompactPlan {
+            bytes: engine.store_bytes(),
+            bytes_back: bytes,
+            bytes_copied: places_used * page_bytes,
+            bytes_of_map: maps.1 * engine.store.map_page_bytes(),
+            dropped: engine.catalog.pending_drops() as u64,
+        })
+    }
+
+    /// Makes the store as small as what it holds: removes deleted rows that no snapshot needs,
+    /// merges small pages, frees what was dropped, packs changes of pages together, moves pages out
+    /// of sparse parts of the file, and gives their space back to the file system: by holes, and at
+    /// the end of the file by making it shorter. As many places stay free as the store aims at for
+    /// writing. Transactions may run meanwhile. `progress` may stop it: what was done stays.
+    ///
+    /// Errors: `ReadOnly`, and those of devices and of space. Damaged pages stay where they are.
+    pub fn compact(
+        &self,
+        progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
+    ) -> Result<CompactReport, Error> {
+        let engine = self.engine();
+        engine.check_writable()?;
+        let before = (engine.store_bytes(), self.statistics());
+        let outcome = engine.compact(progress);
+        engine.store.abandon_compaction();
+        let complete = outcome?;
+        // What was freed is durable then, and the log short.
+        engine.checkpoint_all()?;
+        let after = (engine.store_bytes(), self.statistics());
+        let ((bytes, before), (bytes_after, after)) = (before, after);
+        Ok(CompactReport {
+            complete,
+            bytes: (bytes, bytes_after),
+            file_bytes: (before.store_device.1, after.store_device.1),
+            pages: (before.store.pages_allocated, after.store.pages_allocated),
+            rows_removed: after.txn.ghosts_removed - before.txn.ghosts_removed,
+            pages_copied: after.store.images_moved - before.store.images_moved,
+            groups_emptied: after.store.groups_emptied - before.store.groups_emptied,
+            deltas_gathered: after.store.deltas_gathered - before.store.deltas_gathered,
+        })
+    }
+}
+
+impl Engine {
+    /// Bytes of pages that have space on the store's device.
+    fn store_bytes(&self) -> u64 {
+        self.store.statistics().places * self.pool.page_size() as u64
+    }
+
+    /// Returns false if it was stopped.
+    fn compact(&self, progress: Told<'_>) -> Result<bool, Error> {
+        Ok(self.compact_rows(progress)?.is_continue()
+            && self.compact_deltas(progress)?.is_continue()
+            && self.compact_store(progress)?.is_continue())
+    }
+
+    fn compact_rows(&self, progress: Told<'_>) -> Result<ControlFlow<()>, Error> {
+        self.txns.sweep_every_tree();
+        let mut idle = 0;
+        while idle < IDLE_MAX && (self.txns.has_sweeps() || self.catalog.pending_drops() > 0) {
+            let pages = self.store.statistics().pages_allocated;
+            if progress(CompactProgress::Rows(pages)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            let begun = clock::now();
+            match self.step()? {
+                Progress::Worked => {
+                    idle = 0;
+                    self.rest_beside_transactions(begun.elapsed());
+                }
+                Progress::Idle => {
+                    idle += 1;
+                    clock::sleep(IDLE_NAP);
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn compact_deltas(&self, progress: Told<'_>) -> Result<ControlFlow<()>, Error> {
+        let mut flow = ControlFlow::Continue(());
+        self.store.compact_deltas(&mut || {
+            flow = progress(CompactProgress::Deltas(self.store.statistics().delta_pages));
+            flow.is_continue()
+        })?;
+        Ok(flow)
+    }
+
+    fn compact_store(&self, progress: Told<'_>) -> Result<ControlFlow<()>, Error> {
+        self.store.begin_compaction();
+        let mut checkpoints = 0;
+        loop {
+            let (done, total) = self.store.vacancy()?.maps;
+            if progress(CompactProgress::Moving(done, total)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            let begun = clock::now();
+            match self.store.compact_step() {
+                Ok(Progress::Worked) => checkpoints = 0,
+                Ok(Progress::Idle) => return Ok(ControlFlow::Continue(())),
+                Err(error) if error.kind == TierErrorKind::LogFull && checkpoints < CHECKPOINTS_MAX => {
+                    checkpoints += 1;
+                    self.checkpoint()?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if self.checkpointer.is_due(&self.log) {
+                self.checkpoint()?;
+            }
+            self.rest_beside_transactions(begun.elapsed());
+        }
+    }
+
+    /// Leaves the devices to transactions half of the time, if there are any.
+    fn rest_beside_transactions(&self, step: Duration) {
+        if self.txns.statistics().active > 0 {
+            clock::sleep(step.min(NAP_MAX));
+        }
+    }
+}

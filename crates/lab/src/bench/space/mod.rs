@@ -1,0 +1,182 @@
+//! `firn lab bench space`: what of the store's file comes back when rows go, by counts.
+//!
+//! A database on devices in memory is filled, loses rows, and is left to its background work, and
+//! then compacted ([`cell`]). What its pages take is set against its live pages: those that its
+//! trees have at that moment.
+//!
+//! Every target is in every file of results ([`targets`]).
+
+mod cell;
+mod targets;
+
+use crate::bench::cells::{Cells, Judged, Measured, Running};
+use crate::bench::figure::{Figure, Panel, Point};
+use crate::bench::kept::{Head, Kept};
+use crate::bench::picture;
+use crate::bench::sampled::Sampled;
+use cell::{Cell, Found, Loss};
+use clap::Args;
+use firndb_console::{Failure, commit_of_source, interrupt};
+use firndb_workloads::results::Conditions;
+use serde_json::json;
+use std::sync::atomic::AtomicBool;
+
+const FIGURES: [&str; 2] = ["shrink", "churn"];
+const ROW_BYTES: usize = 200;
+
+/// `firn lab bench space`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchSpace {
+    /// `shrink`: deletes and drops; `churn`: rows that come and go; again for more
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
+          required_unless_present = "all")]
+    pub figure: Vec<String>,
+    /// All figures
+    #[arg(long, conflicts_with = "figure")]
+    pub all: bool,
+    /// A quarter of the rows
+    #[arg(long)]
+    pub quick: bool,
+    /// To see that the command works; its figures mean nothing
+    #[arg(long, hide = true)]
+    pub tiny: bool,
+    #[command(flatten)]
+    pub running: Running,
+}
+
+/// A run of the bench.
+struct Bench<'a> {
+    args: &'a BenchSpace,
+    stop: &'static AtomicBool,
+    cells: Cells<'a>,
+}
+
+pub fn run(args: &BenchSpace) -> Result<(), Failure> {
+    let running = &args.running;
+    picture::prepare(running.pictures.as_deref())?;
+    let stop = interrupt::install()?;
+    let mut kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
+    kept.add_missing(targets::not_measured());
+    let bench = Bench { args, stop, cells: Cells::new(running, args.quick, stop, kept) };
+    let figures = bench.cells.figures(|| bench.figures())?;
+    picture::show(&figures, running.pictures.as_deref())
+}
+
+/// Rows of all tables.
+fn rows(args: &BenchSpace) -> u64 {
+    match (args.tiny, args.quick) {
+        (true, _) => 20_000,
+        (false, true) => 400_000,
+        (false, false) => 1_600_000,
+    }
+}
+
+fn head(args: &BenchSpace) -> Head {
+    let config = json!({"rows": rows(args), "row_bytes": ROW_BYTES});
+    let conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
+    Head::new("space", conditions)
+}
+
+impl Bench<'_> {
+    fn figures(&self) -> Result<Vec<Figure>, Failure> {
+        let wants = |number: &str| self.args.all || self.args.figure.iter().any(|wanted| wanted == number);
+        let mut figures = Vec::new();
+        if wants("shrink") {
+            figures.push(self.shrink()?);
+        }
+        if wants("churn") {
+            figures.push(self.churn()?);
+        }
+        Ok(figures)
+    }
+
+    fn measure(
+        &self,
+        loss: Loss,
+        (deltas, segments): (bool, bool),
+        judged: Judged,
+    ) -> Result<Measured<Found>, Failure> {
+        // Each row that comes and goes is written, ten times as many.
+        let rows = if loss == Loss::Churn { rows(self.args) / 4 } else { rows(self.args) };
+        let (cell, stop) = (Cell { loss, rows, row_bytes: ROW_BYTES, deltas, segments }, self.stop);
+        self.cells.of(&cell, judged, move |cell, seed| cell::run(cell, seed, stop))
+    }
+
+    fn shrink(&self) -> Result<Figure, Failure> {
+        let mut figure = targets::figure("shrink");
+        let title = "Bytes of pages on the device, and length of the file, over live pages";
+        let mut panel = Panel::of_bars("space-shrink", title, "rows lost, way of writing", "over live pages");
+        panel.digits = 2;
+        let mut copies =
+            Panel::of_bars("space-copies", "Pages copied", "rows lost, way of writing", "over live pages");
+        copies.digits = 2;
+        let usual = (false, false);
+        let cells = [
+            (Loss::Random, usual, Judged::Yes),
+            (Loss::Random, (true, false), Judged::No),
+            (Loss::Random, (false, true), Judged::No),
+            (Loss::Range, usual, Judged::No),
+            (Loss::Tables, usual, Judged::No),
+        ];
+        for (at, (loss, way, judged)) in cells.into_iter().enumerate() {
+            let found = self.measure(loss, way, judged)?;
+            let label = label(loss, way);
+            let mut add = |panel: &mut Panel, series: &str, value: Sampled| {
+                panel.add(series, Point::new(at as f64, &*label, &value));
+            };
+            add(&mut panel, "before", found.value(|found| found.before.allocated()));
+            add(&mut panel, "pages, background", found.value(|found| found.background.allocated()));
+            add(&mut panel, "pages, compacted", found.value(|found| found.compacted.allocated()));
+            add(&mut panel, "file, background", found.value(|found| found.background.file()));
+            add(&mut panel, "file, compacted", found.value(|found| found.compacted.file()));
+            let over = |copied: u64, found: &Found| {
+                copied as f64 * 4096.0 / found.background.live_bytes.max(1) as f64
+            };
+            add(&mut copies, "background", found.value(|found| over(found.copied.0, found)));
+            add(&mut copies, "compaction", found.value(|found| over(found.copied.1, found)));
+            if judged == Judged::Yes {
+                targets::ALLOCATED.judge(&mut figure, &found.value(|found| found.background.allocated()));
+                targets::COPIES.judge(&mut figure, &found.value(|found| over(found.copied.0, found)));
+                targets::FILE.judge(&mut figure, &found.value(|found| found.compacted.file()));
+            }
+        }
+        figure.panels.extend([panel, copies]);
+        Ok(figure)
+    }
+
+    fn churn(&self) -> Result<Figure, Failure> {
+        let mut figure = targets::figure("churn");
+        let title = "Bytes of pages on the device over live pages while rows come and go";
+        let mut panel = Panel::of_bars("space-churn", title, "way of writing", "over live pages");
+        panel.digits = 2;
+        let ways = [(false, false), (true, false), (false, true)];
+        for (at, way) in ways.into_iter().enumerate() {
+            let judged = if at == 0 { Judged::Yes } else { Judged::No };
+            let found = self.measure(Loss::Churn, way, judged)?;
+            let label = label(Loss::Churn, way);
+            panel.add("at most", Point::new(at as f64, &*label, &found.value(|found| found.most)));
+            let end = found.value(|found| found.background.allocated());
+            panel.add("in the end", Point::new(at as f64, &*label, &end));
+            if judged == Judged::Yes {
+                targets::CHURN.judge(&mut figure, &found.value(|found| found.most));
+            }
+        }
+        figure.panels.push(panel);
+        Ok(figure)
+    }
+}
+
+fn label(loss: Loss, (deltas, segments): (bool, bool)) -> String {
+    let loss = match loss {
+        Loss::Random => "90 % at random",
+        Loss::Range => "90 % of the keys",
+        Loss::Tables => "half of the tables",
+        Loss::Churn => "ten times",
+    };
+    let way = match (deltas, segments) {
+        (false, false) => "",
+        (true, _) => ", deltas",
+        (false, true) => ", segments",
+    };
+    format!("{loss}{way}")
+}
