@@ -21,6 +21,10 @@ const IDLE_MAX: u32 = 100;
 const IDLE_NAP: Duration = Duration::from_millis(2);
 /// How long it rests after a step beside transactions, at most: as long as the step took.
 const NAP_MAX: Duration = Duration::from_millis(20);
+/// Sweeps of all trees, at most, and of one in how many pages the last must have made one free for
+/// another.
+const SWEEPS_MAX: u32 = 6;
+const SWEEP_SHARE: u64 = 16;
 /// Checkpoints taken in a row for the sake of one step.
 const CHECKPOINTS_MAX: u32 = 8;
 
@@ -142,7 +146,22 @@ impl Engine {
             && self.compact_store(progress)?.is_continue())
     }
 
+    /// Sweeps as long as that frees pages: a sweep merges a small page with one neighbour.
     fn compact_rows(&self, progress: Told<'_>) -> Result<ControlFlow<()>, Error> {
+        for _ in 0..SWEEPS_MAX {
+            let before = self.store.statistics().pages_allocated;
+            if self.sweep_rows(progress)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            let after = self.store.statistics().pages_allocated;
+            if after * SWEEP_SHARE > before * (SWEEP_SHARE - 1) {
+                break;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn sweep_rows(&self, progress: Told<'_>) -> Result<ControlFlow<()>, Error> {
         self.txns.sweep_every_tree();
         let mut idle = 0;
         while idle < IDLE_MAX && (self.txns.has_sweeps() || self.catalog.pending_drops() > 0) {

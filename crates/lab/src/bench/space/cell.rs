@@ -193,7 +193,7 @@ impl World {
             let value: Vec<u8> = (0..self.row_bytes).map(|_| self.rng.next_u64() as u8).collect();
             let table = &self.tables[table];
             self.db.transact(|tx| {
-                (from..to).try_for_each(|number| tx.put(table, &key(number), &value))?;
+                (from..to).try_for_each(|number| tx.put(table, &key(number), &value).map(drop))?;
                 Ok::<_, firndb::Error>(())
             })?;
             from = to;
