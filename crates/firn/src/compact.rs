@@ -50,8 +50,9 @@ pub struct CompactPlan {
     /// Of these, what would come back if only sparse parts of the file were emptied. What deleted
     /// rows and small pages hold comes in addition.
     pub bytes_back: u64,
-    /// Bytes of pages to be copied for that, and bytes of the page map to be read.
+    /// Bytes of pages to be copied for that.
     pub bytes_copied: u64,
+    /// Bytes of the page map to be read for that.
     pub bytes_of_map: u64,
     /// Tables and indexes that were dropped and are not freed yet.
     pub dropped: u64,
@@ -71,8 +72,9 @@ pub struct CompactReport {
     pub pages: (u64, u64),
     /// Deleted rows that were removed meanwhile.
     pub rows_removed: u64,
-    /// Pages copied to empty parts of the file, and parts that were emptied.
+    /// Pages copied to other parts of the file.
     pub pages_copied: u64,
+    /// Parts of the file that were emptied.
     pub groups_emptied: u64,
     /// Changes of pages that were packed together.
     pub deltas_gathered: u64,

@@ -310,8 +310,8 @@ fn store_seeds() -> Vec<Seed> {
         ("no-delta-page", vec![(DELTA, 0, vec![0; 8])]),
         ("a-delta-page-of-more-slots", vec![(DELTA, 8, vec![250])]),
         ("a-delta-that-is-another", vec![(DELTA, 14, vec![0xff; 40])]),
-        ("an-anchor-beyond-the-end", vec![(TOTALS, BODY + 32, max.to_vec())]),
-        ("an-anchor-of-the-future", vec![(TOTALS, BODY + 48, vec![0xff; 7])]),
+        ("an-anchor-beyond-the-end", vec![(TOTALS, BODY + 40, max.to_vec())]),
+        ("an-anchor-of-the-future", vec![(TOTALS, BODY + 56, vec![0xff; 7])]),
     ];
     let encode = |pieces: Vec<StorePiece>| {
         let mut seed = Vec::new();

@@ -121,7 +121,7 @@ impl Bench<'_> {
         for (at, (loss, way, judged)) in cells.into_iter().enumerate() {
             let found = self.measure(loss, way, judged)?;
             let label = label(loss, way);
-            let mut add = |panel: &mut Panel, series: &str, value: Sampled| {
+            let add = |panel: &mut Panel, series: &str, value: Sampled| {
                 panel.add(series, Point::new(at as f64, &*label, &value));
             };
             add(&mut panel, "before", found.value(|found| found.before.allocated()));
