@@ -51,6 +51,10 @@ fn work(pipeline: &Pipeline) {
     // Set while this worker watches for the log to become idle: requests written when its last
     // sleep began.
     let mut watched: Option<u64> = None;
+    // Whether this worker has just woken a committer as leader, having nothing to write itself.
+    // That one may find no device with free space either, and wait again: waking it once more would
+    // go on for as long as the write lasts that frees some.
+    let mut has_offered = false;
     loop {
         let _guard = PanicGuard::new(pipeline);
         let mut flight = pipeline.flight.lock();
@@ -60,6 +64,7 @@ fn work(pipeline: &Pipeline) {
         if let Some(job) = pipeline.next_job(&mut flight) {
             drop(flight);
             pipeline.run_as_worker(job);
+            has_offered = false;
             continue;
         }
         if flight.is_stuck() {
@@ -68,8 +73,12 @@ fn work(pipeline: &Pipeline) {
             pipeline.fail(error);
             continue;
         }
-        let wakes = flight.next_writer_beside_idle_worker(pipeline.end());
-        if !wakes.is_empty() {
+        let wakes = match has_offered {
+            true => flight.take_wakes(),
+            false => flight.next_writer_beside_idle_worker(pipeline.end()),
+        };
+        has_offered = !wakes.is_empty();
+        if has_offered {
             pipeline.unlock_and_wake(flight, wakes);
             continue;
         }

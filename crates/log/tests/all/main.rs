@@ -4,6 +4,7 @@
 mod a_device_may_fail_join_and_leave;
 mod a_failed_write_wakes_everybody;
 mod a_flush_never_fails_for_space;
+mod a_full_device_keeps_no_thread_busy;
 mod a_stalled_device_stalls_no_commit;
 mod an_open_log_can_be_read;
 mod basics;
