@@ -1,10 +1,18 @@
 //! Where the fragments of the places of a group lie.
 //!
 //! A group owns the same range of bytes on each of its n members, cut into rows of one fragment.
-//! Cells are numbered row by row: cell c is on member c mod n, in row c div n, and place i has
-//! cells i·w to i·w + w − 1. So every member has the same load; the w ≤ n fragments of a place,
-//! being neighbours, are on different members; and a run of places is one run of rows on each
-//! member.
+//! Cells are numbered row by row, n in a row, and place i has cells i·w to i·w + w - 1. A round is
+//! the least number of rows that hold whole places, and in each round the members stand one further
+//! on: cell c, of round r, is on member (c + r) mod n, in row c div n.
+//!
+//! * Each member has one cell of every row: the same load, and a run of places is one run of rows
+//!   on each member.
+//! * The w ≤ n fragments of a place are neighbours in a round, and so on different members.
+//! * Without the turn of a round the places of members would be the same sets for ever if w divides
+//!   n: two copies on four members would be two mirrors, and a read could not go past a write on
+//!   both of its members. And where w = n, one member would have the parity of all pages, and
+//!   reads, which prefer data, would leave it idle.
+//! * One member has the places in order.
 
 use std::ops::Range;
 
@@ -22,6 +30,8 @@ pub struct Cell {
 pub struct Cells {
     written: u64,
     members: u64,
+    /// Rows of a round.
+    round: u64,
 }
 
 impl Cells {
@@ -29,22 +39,41 @@ impl Cells {
     #[must_use]
     pub fn new(written: usize, members: usize) -> Cells {
         assert!(1 <= written && written <= members, "{written} fragments on {members} members");
-        Cells { written: written as u64, members: members as u64 }
+        let (written, members) = (written as u64, members as u64);
+        // The least common multiple of both is a round's cells.
+        let round =
+            (1..=written).find(|rows| (rows * members).is_multiple_of(written)).expect("w rows at most");
+        Cells { written, members, round }
+    }
+
+    /// How far the members stand on in a row.
+    fn turn(self, row: u64) -> u64 {
+        row / self.round % self.members
+    }
+
+    /// Where a cell lies.
+    fn of_number(self, cell: u64) -> Cell {
+        let row = cell / self.members;
+        Cell { member: ((cell + self.turn(row)) % self.members) as usize, row }
+    }
+
+    /// Which cell a member has in a row.
+    fn number_of(self, member: usize, row: u64) -> u64 {
+        row * self.members + (member as u64 + self.members - self.turn(row)) % self.members
     }
 
     /// Where a fragment of a place lies.
     #[must_use]
     pub fn cell(self, place: u64, fragment: usize) -> Cell {
         assert!((fragment as u64) < self.written, "a place has no fragment {fragment}");
-        let cell = place * self.written + fragment as u64;
-        Cell { member: (cell % self.members) as usize, row: cell / self.members }
+        self.of_number(place * self.written + fragment as u64)
     }
 
     /// The place of which a cell holds a fragment, and which.
     #[must_use]
     pub fn place(self, cell: Cell) -> (u64, usize) {
         assert!((cell.member as u64) < self.members, "there is no member {}", cell.member);
-        let number = cell.row * self.members + cell.member as u64;
+        let number = self.number_of(cell.member, cell.row);
         (number / self.written, (number % self.written) as usize)
     }
 
@@ -64,8 +93,11 @@ impl Cells {
     #[must_use]
     pub fn rows_of(self, places: Range<u64>, member: usize) -> Range<u64> {
         assert!((member as u64) < self.members, "there is no member {member}");
-        // Rows whose cell on this member is at or past a cell.
-        let from = |place: u64| (place * self.written + self.members - 1 - member as u64) / self.members;
+        // The first row of which the member's cell is at or past that of the place.
+        let from = |place: u64| {
+            let (cell, row) = (place * self.written, place * self.written / self.members);
+            if self.number_of(member, row) >= cell { row } else { row + 1 }
+        };
         from(places.start)..from(places.end)
     }
 }
@@ -98,6 +130,24 @@ mod tests {
             let loads = (0..members).map(|member| taken.iter().filter(|cell| cell.member == member).count());
             let loads: Vec<usize> = loads.collect();
             assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{loads:?}");
+        }
+    }
+
+    #[test]
+    fn every_member_has_every_fragment_and_neighbours_in_turn() {
+        for (written, members, cells) in all() {
+            // A round for each member.
+            let places = cells.places(cells.round * members as u64);
+            let mut roles = BTreeSet::new();
+            let mut sets = BTreeSet::new();
+            for place in 0..places {
+                let own: Vec<usize> =
+                    (0..written).map(|fragment| cells.cell(place, fragment).member).collect();
+                roles.extend(own.iter().copied().enumerate());
+                sets.insert(own.into_iter().collect::<BTreeSet<usize>>());
+            }
+            assert_eq!(roles.len(), written * members, "{written} of {members}");
+            assert_eq!(sets.len(), if written == members { 1 } else { members }, "{written} of {members}");
         }
     }
 

@@ -52,19 +52,17 @@ impl Queue {
     ///
     /// * Reads that take the shorter queue keep queues equally long but for about a fragment: only
     ///   that part of the wait differs between members.
-    /// * A write comes to w members together. Where w divides n these always are the same members,
-    ///   and their queues of writes are alike: there is nothing to choose. Reads find each of the
-    ///   members that may be left out busy by itself.
-    /// * Where w does not divide n, two members share a part of their writes only, and what reads
-    ///   leave out goes round all members: for the other part the waits are independent.
+    /// * A write comes to w members together. As far as the sets of members of different places
+    ///   overlap, the queues of writes are alike, and there is nothing to choose; reads find each
+    ///   of the members that may be left out busy by itself. For the rest the waits are
+    ///   independent.
     pub fn wait_us(&self, code: Code, rank: usize, members: usize) -> f64 {
         let all = self.reads_us + self.writes_us;
         if all <= 0.0 {
             return 0.0;
         }
         let written = code.written();
-        let alike =
-            if members.is_multiple_of(written) { 1.0 } else { (written - 1) as f64 / (members - 1) as f64 };
+        let alike = alike(written, members);
         let level = (all - self.at_work_us).max(0.0);
         let differing = all - level;
         let pooled = self.busy.powi(code.spare() as i32);
@@ -72,6 +70,19 @@ impl Queue {
         let apart = ranked(rank, written, self.busy) / self.busy;
         level + differing * (alike * together + (1.0 - alike) * apart)
     }
+}
+
+/// Of the writes that come to a member of a place, the share that comes to another one of its
+/// members, too: places lie on runs of w members around the array, which begin at each equally
+/// often.
+fn alike(written: usize, members: usize) -> f64 {
+    if written == members {
+        return 1.0;
+    }
+    // Of runs of w that contain a member, w - d also contain the one d further on; where runs reach
+    // around, more.
+    let (written, members) = (written as f64, members as f64);
+    ((2.0 * written - 1.0) / (3.0 * written)).max((written - 1.0) / (members - 1.0))
 }
 
 /// The mean of the `rank`-th shortest of `count` independent waits, each none with the chance
@@ -117,6 +128,28 @@ mod tests {
     }
 
     #[test]
+    fn members_share_the_writes_that_their_places_have_in_common() {
+        use crate::{Cells, MEMBERS_MAX};
+        for members in 2..=MEMBERS_MAX {
+            for written in 2..=members {
+                let cells = Cells::new(written, members);
+                let place = |place| (0..written).map(|fragment| cells.cell(place, fragment).member).collect();
+                let sets: Vec<Vec<usize>> = (0..(written * members * members) as u64).map(place).collect();
+                let of = |one: usize, other: usize| {
+                    let with = sets.iter().filter(|set| set.contains(&one));
+                    let both = with.clone().filter(|set| set.contains(&other)).count();
+                    both as f64 / with.count() as f64
+                };
+                let pairs: Vec<f64> = (1..written).map(|other| of(sets[0][0], sets[0][other])).collect();
+                let (least, most) =
+                    pairs.iter().fold((1f64, 0f64), |(l, m), &share| (l.min(share), m.max(share)));
+                let shared = alike(written, members);
+                assert!((least - 0.01..=most + 0.01).contains(&shared), "{written} of {members}: {shared}");
+            }
+        }
+    }
+
+    #[test]
     fn an_idle_member_is_not_waited_for() {
         let idle = Fragments { reads: 0.0, writes: 0.0, read_us: 20.0, write_us: 100.0 };
         for code in Code::all(4) {
@@ -132,11 +165,12 @@ mod tests {
         };
         let writes = Fragments { reads: 0.0, writes: 0.004, read_us: 20.0, write_us: 100.0 };
         let reads = Fragments { reads: 0.02, writes: 0.0, read_us: 20.0, write_us: 100.0 };
-        for (copies, of_writes, of_reads) in [(2, 1.0, 0.4), (4, 1.0, 0.064)] {
-            let code = Code::new(1, copies).unwrap();
-            assert!((wait(writes, code) / wait(writes, one_copy) - of_writes).abs() < 1e-9);
-            assert!((wait(reads, code) / wait(reads, one_copy) - of_reads).abs() < 1e-9);
-        }
+        let four = Code::new(1, 4).unwrap();
+        assert!((wait(writes, four) / wait(writes, one_copy) - 1.0).abs() < 1e-9);
+        assert!((wait(reads, four) / wait(reads, one_copy) - 0.064).abs() < 1e-9);
+        // Of two members half of the writes are shared.
+        let two = Code::new(1, 2).unwrap();
+        assert!((wait(writes, two) / wait(writes, one_copy) - 0.6).abs() < 1e-9);
         // Three copies on four members: a write leaves one of them alone.
         assert!(wait(writes, Code::new(1, 3).unwrap()) < 0.8 * wait(writes, one_copy));
     }

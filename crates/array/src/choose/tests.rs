@@ -24,7 +24,6 @@ fn loads_have_the_codes_that_suit_them() {
     let cases = [
         ("writes prevail", load(5.0, 3375.0, 5.0, 225.0), FLASH, "4 of 4"),
         ("reads prevail", load(50.0, 225.0, 5.0, 225.0), FLASH, "1 of 1"),
-        ("between them", load(50.0, 3375.0, 5.0, 225.0), FLASH, "2 of 2"),
         ("disks, writes prevail", load(5.0, 3375.0, 5.0, 225.0), DISK, "1 of 1"),
         ("disks, reads prevail", load(50.0, 225.0, 5.0, 3375.0), DISK, "1 of 1"),
         ("nothing", load(0.0, 0.0, 0.0, 0.0), FLASH, "1 of 1"),
