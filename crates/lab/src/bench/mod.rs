@@ -1,11 +1,13 @@
 //! `firn lab bench`: durable commits on a real device, and papers' figures measured again.
 //!
-//! [`cache`], [`delta`], [`log`], [`reads`] and [`space`] share figures and tables beside a paper's
-//! ([`figure`]), made of medians with their ranges ([`sampled`]); targets before they are measured
-//! ([`wanted`]); running the simulations that measure ([`cells`], [`simulation`]); the file that
-//! keeps what they found ([`kept`]); pictures ([`picture`]) and pages ([`report`]).
+//! [`array`], [`cache`], [`delta`], [`log`], [`reads`] and [`space`] share figures and tables
+//! beside a paper's ([`figure`]), made of medians with their ranges ([`sampled`]); targets before
+//! they are measured ([`wanted`]); running the simulations that measure ([`cells`],
+//! [`simulation`]); the file that keeps what they found ([`kept`]); pictures ([`picture`]) and
+//! pages ([`report`]).
 
 mod ahead;
+mod array;
 mod cache;
 mod cells;
 mod commit;
@@ -37,6 +39,8 @@ pub enum Bench {
     Log(log::args::BenchLog),
     /// The figures of the ICL paper, over streams recorded in virtual time
     Delta(delta::BenchDelta),
+    /// The figures of chapter 8 of Myers's thesis: codes over chips and disks, in virtual time
+    Array(array::BenchArray),
     /// Reads of many pages at once, beside what a drive does alone; in virtual and in real time
     Reads(reads::BenchReads),
     /// What of the store's file comes back when rows go, by counts
@@ -53,6 +57,7 @@ impl Bench {
             Bench::Cache(args) => args.running.json.as_deref(),
             Bench::Log(args) => args.running.json.as_deref(),
             Bench::Delta(args) => args.running.json.as_deref(),
+            Bench::Array(args) => args.running.json.as_deref(),
             Bench::Reads(args) => args.running.json.as_deref(),
             Bench::Space(args) => args.running.json.as_deref(),
             Bench::Report(_) => None,
@@ -65,6 +70,7 @@ impl Bench {
             Bench::Cache(args) => cache::run(args),
             Bench::Log(args) => log::run(args),
             Bench::Delta(args) => delta::run(args),
+            Bench::Array(args) => array::run(args),
             Bench::Reads(args) => reads::run(args),
             Bench::Space(args) => space::run(args),
             Bench::Report(args) => report::run(args),

@@ -6,6 +6,7 @@ mod emulated_devices_are_characterized;
 mod kill_nine_loses_nothing;
 mod lab_commands_end_in_sentences;
 mod nand_replays_what_was_recorded;
+mod the_array_bench_lists_every_target;
 mod the_cache_bench_measures_alike;
 mod the_delta_bench_counts_alike;
 mod the_reads_bench_lists_every_target;

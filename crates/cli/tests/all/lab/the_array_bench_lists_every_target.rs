@@ -1,0 +1,47 @@
+//! `firn lab bench array`: cells are simulated alike each time, and every file lists every target.
+
+use crate::support::run;
+use serde_json::Value;
+use std::path::Path;
+
+/// Of the table of targets, with what is not built.
+const TARGETS: usize = 32;
+
+/// The results without what tells of the moment.
+fn results(path: &Path) -> Value {
+    let mut result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    for key in ["started_at", "seconds"] {
+        assert!(result.as_object_mut().unwrap().remove(key).is_some(), "{key}");
+    }
+    result
+}
+
+#[test]
+fn cells_are_simulated_and_again_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let measure = |name: &str| {
+        let json = dir.path().join(name);
+        let line = "lab bench array --figure 8-3 --figure 8-4 --tiny --quick";
+        let ran = run(dir.path(), &format!("{line} --json {}", json.display())).ended(0);
+        (ran.out, results(&json))
+    };
+    let (text, result) = measure("first");
+    assert_eq!(measure("again"), (text.clone(), result.clone()));
+    assert!(text.contains("Figure 8-3: three usual codes beside the best, on flash"), "{text}");
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 27, "flash and disks, five writers");
+    for row in rows {
+        let rates = |kind: &str| {
+            row[kind].as_array().unwrap().iter().map(|rate| rate.as_f64().unwrap()).collect::<Vec<f64>>()
+        };
+        let (reads, writes) = (rates("reads"), rates("writes"));
+        assert_eq!((reads.len(), writes.len()), (10, 10));
+        assert!(reads.iter().chain(&writes).all(|&rate| rate > 0.0), "{row}");
+    }
+    let targets = result["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), TARGETS);
+    for target in targets {
+        assert!(target["value"].is_number() || target["reason"].is_string(), "{target}");
+    }
+    assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 3, "{targets:?}");
+}
