@@ -240,6 +240,9 @@ impl Cursor {
     /// The next row: its key and value, which are valid until the next call. `None` at the end.
     pub fn next<'a>(&'a mut self, tx: &mut Transaction) -> Result<Option<KeyValue<'a>>, Error> {
         tx.check_open()?;
+        if self.inner.step_in_batch(&tx.inner) {
+            return Ok(Some(self.inner.current()));
+        }
         let outcome = self.inner.next(&mut tx.inner);
         tx.note(outcome.map_err(|error| of_table(&self.table, error.into())))
     }

@@ -362,17 +362,19 @@ impl Shared {
         self.state()
     }
 
-    /// Fails as [`Shared::state_for`], for a call of `txn` that uses no state.
-    pub(crate) fn check_usable_by(&self, txn: &Transaction) -> Result<(), TableError> {
-        self.check_owner(txn)?;
-        match self.generation.load(Ordering::SeqCst) {
-            u64::MAX => self.state().map(drop),
-            _ => Ok(()),
-        }
+    /// Whether [`Shared::state_for`] would not fail.
+    #[inline]
+    pub(crate) fn is_usable_by(&self, txn: &Transaction) -> bool {
+        self.is_owner(txn) && self.generation.load(Ordering::SeqCst) != u64::MAX
+    }
+
+    #[inline]
+    fn is_owner(&self, txn: &Transaction) -> bool {
+        Arc::ptr_eq(txn.manager(), &self.manager)
     }
 
     fn check_owner(&self, txn: &Transaction) -> Result<(), TableError> {
-        match Arc::ptr_eq(txn.manager(), &self.manager) {
+        match self.is_owner(txn) {
             true => Ok(()),
             false => {
                 Err(TableError::bad_argument("the transaction belongs to another database than the table"))

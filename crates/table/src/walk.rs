@@ -163,6 +163,7 @@ impl Walk {
     }
 
     /// The row that the last [`Walk::advance`] stepped to.
+    #[inline]
     pub(crate) fn current(&self) -> (&[u8], &[u8]) {
         self.batch.get(self.returned - 1).expect("advance() returned that there is a row")
     }
@@ -172,9 +173,10 @@ impl Walk {
         self.batch.flag(self.returned - 1)
     }
 
-    /// The flag of the row behind it; false if none is left in the batch.
-    pub(crate) fn next_flag(&self) -> bool {
-        self.batch.flag(self.returned)
+    /// Whether [`Walk::advance`] has a row without reading, and without a flag.
+    #[inline]
+    pub(crate) fn has_plain_next(&self) -> bool {
+        self.has_next() && !self.batch.flag(self.returned)
     }
 
     /// The rows of the present batch, and the number of the current one among them.
