@@ -18,6 +18,8 @@ struct Hint {
     pool: u64,
     tree: TreeId,
     leaf: OptimisticRef,
+    /// The slot at which a scan stopped there; of no meaning after other visits.
+    slot: usize,
 }
 
 thread_local! {
@@ -27,13 +29,25 @@ thread_local! {
 /// Notes the leaf that this thread visits.
 #[inline]
 pub(crate) fn remember(tree: &Tree, leaf: OptimisticRef) {
-    let hint = Hint { pool: tree.pool().serial(), tree: tree.id(), leaf };
+    remember_at(tree, leaf, 0);
+}
+
+/// Notes the leaf that this thread visits, and the slot at which a scan stops there.
+#[inline]
+pub(crate) fn remember_at(tree: &Tree, leaf: OptimisticRef, slot: usize) {
+    let hint = Hint { pool: tree.pool().serial(), tree: tree.id(), leaf, slot };
     HINTS.with(|hints| hints[tree.id().0 as usize % KEPT].set(Some(hint)));
 }
 
 /// The leaf that this thread visited last.
 #[inline]
 pub(crate) fn recall(tree: &Tree) -> Option<OptimisticRef> {
+    recall_at(tree).map(|(leaf, _)| leaf)
+}
+
+/// The leaf that this thread visited last, and the slot of [`remember_at`].
+#[inline]
+pub(crate) fn recall_at(tree: &Tree) -> Option<(OptimisticRef, usize)> {
     let hint = HINTS.with(|hints| hints[tree.id().0 as usize % KEPT].get())?;
-    (hint.tree == tree.id() && hint.pool == tree.pool().serial()).then_some(hint.leaf)
+    (hint.tree == tree.id() && hint.pool == tree.pool().serial()).then_some((hint.leaf, hint.slot))
 }

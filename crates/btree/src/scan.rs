@@ -42,6 +42,25 @@ impl Position {
         })
     }
 
+    /// As [`Position::ahead`], where the position's key may be that of slot `near`.
+    fn ahead_near(
+        &self,
+        node: &Node<'_>,
+        direction: Direction,
+        near: usize,
+    ) -> Result<(usize, usize), Malformed> {
+        if let Position::Past(key) = self
+            && let Ok((stored, _)) = node.entry(near)
+            && key.strip_prefix(node.prefix()).is_some_and(|rest| rest == stored)
+        {
+            return Ok(match direction {
+                Direction::Forward => (near + 1, node.count()),
+                Direction::Backward => (0, near),
+            });
+        }
+        self.ahead(node, direction)
+    }
+
     /// As [`Position::after`], making sure that this is ahead: on damaged trees, a leaf that is not
     /// where its parent says would make a scan loop for ever.
     pub(crate) fn onward(
@@ -132,9 +151,24 @@ pub enum Visit {
 pub struct Entry<'a> {
     /// The key's beginning, which all keys of the leaf have.
     pub prefix: &'a [u8],
+    /// The rest of the key, and the value behind it.
+    pub stored: &'a [u8],
+    /// Bytes of that rest.
+    pub suffix_len: usize,
+}
+
+impl<'a> Entry<'a> {
     /// The rest of the key.
-    pub suffix: &'a [u8],
-    pub value: &'a [u8],
+    #[inline]
+    #[must_use]
+    pub fn suffix(&self) -> &'a [u8] {
+        &self.stored[..self.suffix_len]
+    }
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        &self.stored[self.suffix_len..]
+    }
 }
 
 /// How far a scan goes, and what for.
@@ -170,8 +204,8 @@ fn with_whole_keys<R>(
         work(&mut |entry| {
             key.clear();
             key.extend_from_slice(entry.prefix);
-            key.extend_from_slice(entry.suffix);
-            visit(key, entry.value)
+            key.extend_from_slice(entry.suffix());
+            visit(key, entry.value())
         })
     })
 }
@@ -215,11 +249,11 @@ impl Tree {
         course: Course<'_>,
         visit: impl FnMut(Entry<'_>) -> Visit,
     ) -> Result<bool, TreeError> {
-        let leaf = match self.same_leaf(at, course.direction) {
-            Some(found) => found,
-            None => self.leaf_shared_for(at.target(course.direction), course.leaf_use)?,
+        let (leaf, near) = match self.same_leaf(at, course.direction) {
+            Some((leaf, slot)) => (leaf, Some(slot)),
+            None => (self.leaf_shared_for(at.target(course.direction), course.leaf_use)?, None),
         };
-        self.visit_latched(leaf, at, course, visit)
+        self.visit_latched(leaf, near, at, course, visit)
     }
 
     /// As [`Tree::visit_leaf`], if no node but the root has to be read for it; else `None` as well,
@@ -235,21 +269,27 @@ impl Tree {
         };
         let mut at = from.clone();
         let course = Course { direction, to: None, leaf_use: PageUse::Working };
-        let more = with_whole_keys(visit, |visit| self.visit_latched(leaf, &mut at, course, visit))?;
+        let more = with_whole_keys(visit, |visit| self.visit_latched(leaf, None, &mut at, course, visit))?;
         Ok(more.then_some(at))
     }
 
+    /// Visits entries of a leaf. The scan may stand at slot `near`.
     #[inline]
     fn visit_latched(
         &self,
         (leaf, parts): (SharedGuard<'_>, NodeParts),
+        near: Option<usize>,
         at: &mut Position,
         course: Course<'_>,
         mut visit: impl FnMut(Entry<'_>) -> Visit,
     ) -> Result<bool, TreeError> {
         let damaged = |error| TreeError::damaged(leaf.page(), error);
         let node = Node::at(&leaf, parts);
-        let ahead = at.ahead(&node, course.direction).map_err(damaged)?;
+        let ahead = match near {
+            Some(near) => at.ahead_near(&node, course.direction, near),
+            None => at.ahead(&node, course.direction),
+        };
+        let ahead = ahead.map_err(damaged)?;
         let (low, high) = course.cut(&node, ahead).map_err(damaged)?;
         let prefix = node.prefix();
         let mut left = high.saturating_sub(low);
@@ -258,12 +298,13 @@ impl Tree {
                 Direction::Forward => high - left,
                 Direction::Backward => low + left - 1,
             };
-            let (suffix, value) = node.entry(slot).map_err(damaged)?;
-            match visit(Entry { prefix, suffix, value }) {
+            let (stored, suffix_len) = node.stored(slot).map_err(damaged)?;
+            let entry = Entry { prefix, stored, suffix_len };
+            match visit(entry) {
                 Visit::Continue => left -= 1,
                 Visit::Stop => {
-                    hint::remember(self, leaf.optimistic());
-                    *at = Position::Past(at.reuse(&[prefix, suffix]));
+                    hint::remember_at(self, leaf.optimistic(), slot);
+                    *at = Position::Past(at.reuse(&[prefix, entry.suffix()]));
                     return Ok(!at.is_past(course.to, course.direction));
                 }
                 Visit::GiveUp => return Ok(true),
@@ -276,10 +317,15 @@ impl Tree {
 
     /// The leaf in which this thread stopped a visit last, if it has not changed since and is where
     /// the scan continues. It is the first latch taken; that the fences enclose the key makes it
-    /// the key's leaf, as in [`Tree::leaf_for_change`].
-    fn same_leaf(&self, from: &Position, direction: Direction) -> Option<(SharedGuard<'_>, NodeParts)> {
+    /// the key's leaf, as in [`Tree::leaf_for_change`]. Also returns the slot at which it stopped.
+    fn same_leaf(
+        &self,
+        from: &Position,
+        direction: Direction,
+    ) -> Option<((SharedGuard<'_>, NodeParts), usize)> {
         let Position::Past(key) = from else { return None };
-        let leaf = self.pool().shared_if_unchanged(hint::recall(self)?)?;
+        let (leaf, slot) = hint::recall_at(self)?;
+        let leaf = self.pool().shared_if_unchanged(leaf)?;
         let node = Node::new(&leaf).ok()?;
         let (key, low, high) = (key.as_slice(), node.low(), node.high());
         let encloses = match direction {
@@ -288,7 +334,7 @@ impl Tree {
         };
         let fits = encloses && node.tree() == self.id() && node.is_leaf() && !node.is_condemned();
         let parts = node.parts();
-        fits.then_some((leaf, parts))
+        fits.then_some(((leaf, parts), slot))
     }
 
     /// Where a scan continues forward past the leaf that `from` is in, if that leaf cannot be read:

@@ -224,6 +224,7 @@ impl<'a> IntentGuard<'a> {
     /// version: a record appended before the intent, or another page's.
     ///
     /// If `change` panics, the pool is poisoned: the log has a record that DRAM does not.
+    #[inline]
     pub fn apply(mut self, lsn: Lsn, change: impl FnOnce(&mut [u8]) -> Changed) -> ExclusiveGuard<'a> {
         // Asserted while the intent is still there, which poisons the pool if it is dropped in a
         // panic.

@@ -43,6 +43,7 @@ impl RowHeader {
     }
 
     /// Splits a row's value into header and payload.
+    #[inline]
     pub fn split(value: &[u8]) -> Result<(RowHeader, &[u8]), Malformed> {
         let Some((head, payload)) = value.split_at_checked(RowHeader::LEN) else {
             return Err(Malformed { what: "a row shorter than its header" });

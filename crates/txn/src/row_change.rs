@@ -72,6 +72,7 @@ const WORD: usize = 8;
 const _: () = assert!(GAP >= WORD - 2, "what differs in a word is one range");
 
 /// Reports the ranges in which two payloads of one length differ; ascending, disjoint.
+#[inline]
 fn differences(old: &[u8], new: &[u8], mut report: impl FnMut(Range<usize>)) {
     let mut pending: Option<Range<usize>> = None;
     let mut differs = |range: Range<usize>| match &mut pending {

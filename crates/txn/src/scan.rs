@@ -51,13 +51,14 @@ impl Met {
     /// This many are worth a sweep.
     const MANY: usize = 8;
 
-    /// Counts an entry that is no row to the reader, if it is an unneeded ghost.
-    fn look(&mut self, manager: &TxnManager, entry: Entry<'_>) {
-        let Ok((header, _)) = RowHeader::split(entry.value) else { return };
+    /// Counts an entry that is no row to the reader, if it is an unneeded ghost. Its key has two
+    /// parts.
+    fn look(&mut self, manager: &TxnManager, key: [&[u8]; 2], value: &[u8]) {
+        let Ok((header, _)) = RowHeader::split(value) else { return };
         if header.ghost && header.writer < manager.low_water() {
             self.count += 1;
             if self.count == Met::MANY {
-                self.key = [entry.prefix, entry.suffix].concat();
+                self.key = key.concat();
             }
         }
     }
@@ -118,21 +119,22 @@ impl Transaction {
         let mut outcome = Ok(());
         let mut payload = Vec::new();
         let mut met = Met::default();
-        let more = tree.visit_leaf_on(at, course.in_tree(), |entry| {
-            match view.find(entry.value, &mut payload, scratch) {
-                Ok(Some(row)) => {
-                    batch.push((entry.prefix, entry.suffix), row, course.most, keep);
-                    if batch.len() >= course.most {
-                        return Visit::Stop;
-                    }
-                }
-                Ok(None) => met.look(manager, entry),
-                Err(error) => {
-                    outcome = Err(error);
-                    return Visit::GiveUp;
-                }
+        let mut find_older = |entry: Entry<'_>, batch: &mut RowBatch| {
+            match view.find(entry.value(), &mut payload, scratch) {
+                Ok(Some(row)) => batch.push((entry.prefix, entry.suffix()), row, course.most, keep),
+                Ok(None) => met.look(manager, [entry.prefix, entry.suffix()], entry.value()),
+                Err(error) => outcome = Err(error),
             }
-            Visit::Continue
+            outcome.is_ok()
+        };
+        let more = tree.visit_leaf_on(at, course.in_tree(), |entry| {
+            // Most rows are as they stand in the page.
+            if let Some(row) = view.find_now(entry.value()) {
+                batch.push_entry(entry, row, course.most, keep);
+            } else if !find_older(entry, batch) {
+                return Visit::GiveUp;
+            }
+            if batch.len() >= course.most { Visit::Stop } else { Visit::Continue }
         });
         met.note(manager, tree);
         self.end_call();
@@ -219,7 +221,7 @@ fn read_current(
                 Ok(Current::Row(Some(flag), _)) => {
                     batch.push((&[], key), (&payload, flag), course.most, keep);
                 }
-                Ok(Current::Row(None, _)) => met.look(manager, Entry { prefix: &[], suffix: key, value }),
+                Ok(Current::Row(None, _)) => met.look(manager, [&[], key], value),
                 Ok(Current::Blocked(writer)) => {
                     outcome = Ok(Some(writer));
                     return Visit::Stop;

@@ -17,6 +17,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// Whether a version written by `writer`, another transaction than the reader, is seen.
+    #[inline]
     pub fn sees(&self, writer: TxnId) -> bool {
         writer < self.next && (self.active.is_empty() || self.active.binary_search(&writer).is_err())
     }

@@ -18,16 +18,16 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
+    #[inline]
     pub fn sees(&self, writer: TxnId) -> bool {
         Some(writer) == self.me || self.snapshot.sees(writer)
     }
 
     /// The payload and flag of the version in the page, if this view sees it and it is a row.
     #[inline]
-    fn resolve_now<'v>(&self, value: &'v [u8]) -> Result<Option<(&'v [u8], bool)>, TxnError> {
-        let (header, payload) = RowHeader::split(value)?;
-        let seen = !header.ghost && self.sees(header.writer);
-        Ok(seen.then_some((payload, header.flag)))
+    pub fn find_now<'v>(&self, value: &'v [u8]) -> Option<(&'v [u8], bool)> {
+        let (header, payload) = RowHeader::split(value).ok()?;
+        (!header.ghost && self.sees(header.writer)).then_some((payload, header.flag))
     }
 
     /// The payload and flag of the version that this view sees, which may have been put together in
@@ -39,7 +39,7 @@ impl View<'_> {
         payload: &'v mut Vec<u8>,
         scratch: &mut Vec<u8>,
     ) -> Result<Option<(&'v [u8], bool)>, TxnError> {
-        if let Some(found) = self.resolve_now(value)? {
+        if let Some(found) = self.find_now(value) {
             return Ok(Some(found));
         }
         let flag = self.resolve(value, payload, scratch)?;

@@ -298,12 +298,18 @@ impl<'a> Node<'a> {
     /// Stored key and value of slot `at`.
     #[inline]
     pub(crate) fn entry(&self, at: usize) -> Result<(&'a [u8], &'a [u8]), Malformed> {
+        let (stored, key_len) = self.stored(at)?;
+        Ok(stored.split_at(key_len))
+    }
+    /// Stored key of slot `at` with the value behind it, and the key's length.
+    #[inline]
+    pub(crate) fn stored(&self, at: usize) -> Result<(&'a [u8], usize), Malformed> {
         let Some(slot) = self.slots.get(at) else {
             return malformed("a slot beyond a node's count");
         };
         let slot = Slot::decode(slot);
         match self.page.get(slot.offset..slot.offset + slot.len()) {
-            Some(bytes) => Ok(bytes.split_at(slot.key_len)),
+            Some(bytes) => Ok((bytes, slot.key_len)),
             None => malformed("an entry that lies beyond its page"),
         }
     }
