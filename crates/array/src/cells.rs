@@ -8,10 +8,10 @@
 //! * Each member has one cell of every row: the same load, and a run of places is one run of rows
 //!   on each member.
 //! * The w ≤ n fragments of a place are neighbours in a round, and so on different members.
-//! * Without the turn of a round the places of members would be the same sets for ever if w divides
-//!   n: two copies on four members would be two mirrors, and a read could not go past a write on
-//!   both of its members. And where w = n, one member would have the parity of all pages, and
-//!   reads, which prefer data, would leave it idle.
+//! * Without turns places would lie on the same few sets of members where w divides n: two copies
+//!   on four members would be two mirrors, and a read could not go past a write on both of its
+//!   members. And where w = n, one member would have the parity of all pages, and reads, which
+//!   prefer data, would leave it idle.
 //! * One member has the places in order.
 
 use std::ops::Range;

@@ -77,6 +77,9 @@ fn pages_that_do_not_fill_their_fragments_come_back() {
             let coder = Coder::new(code);
             let page = bytes(&mut rng, page_bytes);
             let fragments = encoded(&coder, &page, code.fragment_bytes(page_bytes, block));
+            let data = fragments[..code.needed()].concat();
+            let (own, filling) = data.split_at(page_bytes);
+            assert!(own == page && filling.iter().all(|&byte| byte == 0), "{code}: bytes, then zeros");
             let mut decoded = vec![0xee; page_bytes];
             // The last ones, so that the first are lost.
             let set = ((1 << code.written()) - 1) & !((1 << code.spare()) - 1);
