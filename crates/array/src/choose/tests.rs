@@ -98,3 +98,15 @@ fn a_slow_member_slows_all() {
     assert!(one_slow.writes < 0.9 * same.writes);
     assert!(one_slow.utilisation > one_slow.writes / 1e6 * 466.875 / 4.0);
 }
+
+#[test]
+fn a_write_takes_longer_if_it_returns_with_more_fragments() {
+    let two_copies = Code::new(1, 2).unwrap();
+    let returning = |survive| {
+        let demands = Demands { survive, ..ANY };
+        estimate(two_copies, load(25.0, 1687.5, 5.0, 1687.5), &[FLASH; 4], demands).write_us
+    };
+    // With both copies instead of the first; there is no third.
+    assert!(returning(1) > 1.02 * returning(0), "{} {}", returning(1), returning(0));
+    assert_eq!(returning(2), returning(1));
+}
