@@ -71,6 +71,8 @@ registry! {
         /// Pages written as deltas: places that become delta pages, the pages in their slots, and
         /// delta pages that become free.
         PAGES_DELTA = 0x14,
+        /// Pages whose first content was written to places, and is in no log.
+        PAGES_SHADOWED = 0x15,
     }
     Tree {
         /// A leaf gets an entry.
@@ -171,7 +173,7 @@ mod tests {
     fn numbers_are_pinned() {
         let numbers: Vec<u8> = Kind::ALL.iter().map(|known| known.kind.0).collect();
         let expected: Vec<u8> = (0x01..=0x02)
-            .chain(0x10..=0x14)
+            .chain(0x10..=0x15)
             .chain(0x20..=0x2c)
             .chain(0x40..=0x43)
             .chain(0x50..=0x51)

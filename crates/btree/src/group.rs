@@ -80,6 +80,8 @@ pub(crate) struct Group<'p> {
     freed_frames: Vec<ExclusiveGuard<'p>>,
     /// Freed pages that are in no frame, until the tier knows that they are free.
     freed_absent: Vec<KeptOut<'p>>,
+    /// New pages that get no content here; their frames are forgotten.
+    unwritten: Vec<Reserved<'p>>,
 }
 
 impl<'p> Group<'p> {
@@ -87,7 +89,7 @@ impl<'p> Group<'p> {
     pub(crate) fn new(stock: &Stock<'p>) -> Group<'p> {
         let (pool, class) = (stock.pool(), stock.class());
         let (edits, freed, freed_frames, freed_absent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Group { pool, class, edits, freed, freed_frames, freed_absent }
+        Group { pool, class, edits, freed, freed_frames, freed_absent, unwritten: Vec::new() }
     }
 
     /// Adds a change of a page.
@@ -101,6 +103,11 @@ impl<'p> Group<'p> {
         debug_assert_eq!(draft.page, reserved.page());
         let guard = reserved.into_guard();
         self.edits.push(PageEdit { guard, fresh: true, kind: draft.kind, body: draft.body, image: None });
+    }
+
+    /// Takes a new page into use without content: the caller writes it before a reader may meet it.
+    pub(crate) fn allocate_unwritten(&mut self, reserved: Reserved<'p>) {
+        self.unwritten.push(reserved);
     }
 
     /// Frees a page, and forgets its frame.
@@ -124,7 +131,13 @@ impl<'p> Group<'p> {
     /// Appends the group and performs it. Where it would have to wait for a device, nothing is
     /// done, and its new pages go back to `stock`: the next attempt needs them again, and reserving
     /// them may write pages to have frames.
-    pub(crate) fn commit(mut self, stock: &mut Stock<'p>) -> Result<(), Stop> {
+    pub(crate) fn commit(self, stock: &mut Stock<'p>) -> Result<(), Stop> {
+        self.commit_at(stock).map(|_| ())
+    }
+
+    /// As [`Group::commit`]; returns the LSN of the first change of a page, which comes after the
+    /// tier's record.
+    pub(crate) fn commit_at(mut self, stock: &mut Stock<'p>) -> Result<Lsn, Stop> {
         let rehearsed = self.edits.iter_mut().try_for_each(|edit| {
             let image = decode(edit)?.rehearse_keeping(&edit.guard);
             edit.image = image.map_err(|error| TreeError::damaged(edit.guard.page(), error))?;
@@ -145,8 +158,9 @@ impl<'p> Group<'p> {
         match self.append(&announced) {
             Ok(first) => {
                 self.pool.note_freed(&self.freed);
+                self.unwritten.drain(..).for_each(Reserved::forget_frame);
                 self.apply(announced, images, first);
-                Ok(())
+                Ok(first)
             }
             Err(stop) => {
                 for (intent, fresh, kind, body) in announced {
@@ -191,7 +205,8 @@ impl<'p> Group<'p> {
             debug_assert!(bytes <= group_bytes_max(page_size), "a group of {bytes} bytes");
             log.try_append_group(self.class, records)
         };
-        let fresh: Vec<PageId> = announced.iter().filter(|m| m.1).map(|m| m.0.page()).collect();
+        let filled = announced.iter().filter(|m| m.1).map(|m| m.0.page());
+        let fresh: Vec<PageId> = filled.chain(self.unwritten.iter().map(Reserved::page)).collect();
         if fresh.is_empty() && self.freed.is_empty() {
             return match append(&records(None, announced)) {
                 Ok(appended) => Ok(appended.first),
@@ -252,7 +267,8 @@ impl<'p> Group<'p> {
     fn reserved(&mut self) -> impl Iterator<Item = Reserved<'p>> {
         let pool = self.pool;
         let fresh = self.edits.drain(..).filter(|edit| edit.fresh);
-        fresh.map(move |edit| Reserved::new(pool, edit.guard))
+        let filled = fresh.map(move |edit| Reserved::new(pool, edit.guard));
+        filled.chain(self.unwritten.drain(..))
     }
 
     /// Gives reserved pages back to the tier.
@@ -300,6 +316,10 @@ impl<'p> Reserved<'p> {
     }
     fn into_guard(mut self) -> ExclusiveGuard<'p> {
         self.guard.take().expect("held until it is used")
+    }
+    /// Of a page that was taken into use without content.
+    fn forget_frame(self) {
+        self.into_guard().discard_unused();
     }
 }
 

@@ -64,7 +64,7 @@ pub use error::{TreeError, TreeErrorKind};
 pub use group::group_bytes_max;
 pub use key_ranges::{KeyRangeRef, KeyRanges};
 pub use many::Missing;
-pub use naming::{Judgement, SweptNames, is_given_up};
+pub use naming::{Judgement, SweptNames, fill_page, is_given_up};
 pub use redo::{PageChange, Redone, check_page, give_up_page, redo, redo_latched};
 pub use sample::LeafSample;
 pub use scan::{Course, Direction, Entry, Position, Visit};

@@ -7,8 +7,12 @@
 //! | call | group |
 //! |---|---|
 //! | [`Tree::modify_naming`] | page allocated · its content (`TREE_IMAGE`) · the leaf's change |
+//! | [`Tree::modify_naming_unwritten`] | page allocated · the leaf's change |
 //! | [`Tree::modify_freeing`] | page freed · the leaf's change |
 //! | [`Tree::sweep_naming`] | pages freed · entries of one leaf removed |
+//!
+//! A page that was taken into use without content has to get it ([`fill_page`], or a shadow of the
+//! tier's) before a reader may meet the entry.
 //!
 //! Latches: the new page is latched while nothing points to it; a page to be freed is latched below
 //! the leaf that names it, as a child. Nothing waits for a device under them (`stock.rs`).
@@ -21,20 +25,30 @@ use crate::hint;
 use crate::modify::Logged;
 use crate::node::{GIVEN_UP, Node};
 use crate::op;
+use crate::redo::PageChange;
 use crate::scratch;
 use crate::stock::{Lack, Stock, Stop};
 use crate::tree::Tree;
-use firndb_base::PageId;
 use firndb_base::codec::Malformed;
-use firndb_buffer::InMemory;
-use firndb_log::LogClass;
+use firndb_base::{Lsn, PageId};
+use firndb_buffer::{BufferPool, InMemory};
+use firndb_log::{Log, LogClass, LogErrorKind, Record};
 
 /// Pages freed by one group of [`Tree::sweep_naming`], at most.
 const FREED_MAX: usize = 32;
 
+/// The first content of a page taken into use.
+#[derive(Clone, Copy)]
+enum Content<'a> {
+    Image(&'a [u8]),
+    /// None yet.
+    Unwritten,
+}
+
 /// What a try at a change came to.
 enum Outcome<R> {
-    Done(R),
+    /// With the page taken into use, and the LSN of the first change after that.
+    Done(R, Option<(PageId, Lsn)>),
     /// As `Done`; an entry was removed, and the leaf may be small.
     Removed(R),
     /// The leaf lacks space for an entry of this many bytes, slot included.
@@ -79,9 +93,31 @@ impl Tree {
         self.modify_with_pages(
             key,
             class,
-            Some(image),
+            Some(Content::Image(image)),
             |page, current, change, attachment| {
                 let page = page.expect("reserved for this image");
+                decide(page, current, change, attachment).map(|result| (result, None))
+            },
+            garbage,
+        )
+        .map(|(result, _)| result)
+    }
+
+    /// As [`Tree::modify_naming`], without content: also returns the page taken into use, and a
+    /// version for its first content, later than that of its allocation.
+    pub fn modify_naming_unwritten<R, E: From<TreeError>>(
+        &self,
+        key: &[u8],
+        class: LogClass,
+        mut decide: impl FnMut(PageId, Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
+        garbage: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(R, Option<(PageId, Lsn)>), E> {
+        self.modify_with_pages(
+            key,
+            class,
+            Some(Content::Unwritten),
+            |page, current, change, attachment| {
+                let page = page.expect("reserved for this entry");
                 decide(page, current, change, attachment).map(|result| (result, None))
             },
             garbage,
@@ -99,14 +135,14 @@ impl Tree {
                       current: Option<&[u8]>,
                       change: &mut Change,
                       attachment: &mut Vec<u8>| { decide(current, change, attachment) };
-        self.modify_with_pages(key, class, None, decide, |_, _| false)
+        self.modify_with_pages(key, class, None, decide, |_, _| false).map(|(result, _)| result)
     }
 
     fn modify_with_pages<R, E: From<TreeError>>(
         &self,
         key: &[u8],
         class: LogClass,
-        image: Option<&[u8]>,
+        content: Option<Content<'_>>,
         mut decide: impl FnMut(
             Option<PageId>,
             Option<&[u8]>,
@@ -114,17 +150,17 @@ impl Tree {
             &mut Vec<u8>,
         ) -> Result<(R, Option<PageId>), E>,
         mut garbage: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<R, E> {
+    ) -> Result<(R, Option<(PageId, Lsn)>), E> {
         self.check_key(key)?;
         loop {
             let mut stock = Stock::new(self.pool(), class);
-            if image.is_some() {
+            if content.is_some() {
                 stock = stock.expecting(Lack::NewPages(1));
             }
             let outcome = stock
-                .run(|stock| self.try_modify_with_pages(stock, key, image, &mut decide, &mut garbage))?;
+                .run(|stock| self.try_modify_with_pages(stock, key, content, &mut decide, &mut garbage))?;
             match outcome? {
-                Outcome::Done(result) => return Ok(result),
+                Outcome::Done(result, taken) => return Ok((result, taken)),
                 Outcome::Removed(result) => {
                     // The change is done: that its leaf cannot be fixed again is no failure of it.
                     let small = self
@@ -133,7 +169,7 @@ impl Tree {
                     if small {
                         self.merge_opportunely(key, class);
                     }
-                    return Ok(result);
+                    return Ok((result, None));
                 }
                 Outcome::Again => {}
                 Outcome::NoBuffer(bytes) => {
@@ -149,7 +185,7 @@ impl Tree {
         &'p self,
         stock: &mut Stock<'p>,
         key: &[u8],
-        image: Option<&[u8]>,
+        content: Option<Content<'_>>,
         decide: &mut impl FnMut(
             Option<PageId>,
             Option<&[u8]>,
@@ -158,7 +194,7 @@ impl Tree {
         ) -> Result<(R, Option<PageId>), E>,
         garbage: &mut impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Result<Outcome<R>, E>, Stop> {
-        let fresh = image.map(|image| stock.take().map(|page| (page, image))).transpose()?;
+        let fresh = content.map(|content| stock.take().map(|page| (page, content))).transpose()?;
         // With a page from the stock the thread holds a latch: it must not wait for the frame of a
         // hint, which may have got that very page, or one that another thread has reserved.
         let (leaf, parts) = match fresh {
@@ -180,7 +216,7 @@ impl Tree {
         op::begin(&mut body, page, leaf.version(), &attachment);
         let Some(planned) = self.plan(page, &node, key, found, &change, &mut body)? else {
             assert!(freed.is_none(), "a page is freed with the entry that named it");
-            return Ok(Ok(Outcome::Done(result)));
+            return Ok(Ok(Outcome::Done(result, None)));
         };
         if planned.need > planned.room {
             let own = found.ok();
@@ -198,16 +234,21 @@ impl Tree {
         let removes = matches!(change, Change::Remove);
         change.recycle();
         let mut group = Group::new(stock);
-        if let Some((fresh, image)) = fresh {
-            let draft = fresh.draft(&[], |body| op::image(body, image));
-            group.fill(fresh, draft);
+        match fresh {
+            Some((fresh, Content::Image(image))) => {
+                let draft = fresh.draft(&[], |body| op::image(body, image));
+                group.fill(fresh, draft);
+            }
+            Some((fresh, Content::Unwritten)) => group.allocate_unwritten(fresh),
+            None => {}
         }
         if let Some(freed) = freed {
             self.free_named(&mut group, page, &[freed])?;
         }
         group.change(leaf, Draft::of(page, planned.kind, body));
-        group.commit(stock)?;
-        Ok(Ok(if removes { Outcome::Removed(result) } else { Outcome::Done(result) }))
+        let lsn = group.commit_at(stock)?;
+        let taken = named.map(|page| (page, lsn));
+        Ok(Ok(if removes { Outcome::Removed(result) } else { Outcome::Done(result, taken) }))
     }
 
     /// Removes the entries of one leaf, that of `key`, which `judge` condemns, and frees the pages
@@ -284,6 +325,36 @@ impl Tree {
     }
 }
 
+/// Gives a page that was taken into use without content its content, through the log.
+pub fn fill_page(pool: &BufferPool, page: PageId, image: &[u8], class: LogClass) -> Result<(), TreeError> {
+    assert!(image.len() <= pool.page_size(), "an image fits its page");
+    loop {
+        // Nothing is read: whatever the frame of an earlier incarnation holds is overwritten.
+        let guard = pool.create(page)?;
+        let mut body = Vec::new();
+        op::begin(&mut body, page, guard.version(), &[]);
+        let record = Record { kind: op::image(&mut body, image), body: &body };
+        let change = PageChange::decode(record).expect("encoded just now");
+        let intent = guard.intend();
+        match pool.log().try_append(class, record) {
+            Ok(appended) => {
+                let filled = intent.apply(appended.first, |bytes| change.apply(bytes).expect("it fits"));
+                drop(filled);
+                return Ok(());
+            }
+            Err(error) => {
+                intent.withdraw().discard_unused();
+                match error.kind {
+                    LogErrorKind::BufferFull => {
+                        pool.log().wait_for_buffer(Log::framed_len(body.len()))?;
+                    }
+                    _ => return Err(error.into()),
+                }
+            }
+        }
+    }
+}
+
 /// Whether the content of a page is that of one whose changes were given up after damage
 /// ([`crate::give_up_page`]): for pages that are no nodes.
 #[must_use]
@@ -294,9 +365,8 @@ pub fn is_given_up(page: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redo::{PageChange, give_up_page};
-    use firndb_base::Lsn;
-    use firndb_log::{Kind, Record};
+    use crate::redo::give_up_page;
+    use firndb_log::Kind;
 
     #[test]
     fn the_record_of_an_image_is_pinned_and_makes_the_page() {

@@ -140,6 +140,19 @@ impl BufferPool {
         }
     }
 
+    /// Forgets the page's frame if there is one: of a page that was taken into use without content,
+    /// while only its owner knows of it. May wait for a thread that reads it; the caller holds no
+    /// latch.
+    pub fn forget_unwritten(&self, page: PageId) {
+        loop {
+            let resident = self.table.lock(page).find(&self.frames);
+            let Some(id) = resident else { return };
+            if let Some(hold) = self.frames.exclusive(id, page) {
+                return ExclusiveGuard::new(self, hold).discard();
+            }
+        }
+    }
+
     /// Whether the page is in DRAM. True only for a moment.
     pub(crate) fn is_resident(&self, page: PageId) -> bool {
         self.table.lock(page).find(&self.frames).is_some()

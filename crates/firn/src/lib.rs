@@ -112,7 +112,7 @@ pub use firndb_tier::page_cache::policy::CachePolicy;
 pub use firndb_tier::page_cache::statistics::CacheStatistics;
 pub use firndb_tier::{CacheKind, TierError, TierErrorKind, TierStatistics};
 pub use firndb_txn::{
-    CancelToken, Isolation, Savepoint, SetAside, TxnOptions as TransactionOptions,
+    CancelToken, Isolation, PageRecovery, Savepoint, SetAside, TxnOptions as TransactionOptions,
     TxnStatistics as TransactionStatistics,
 };
 

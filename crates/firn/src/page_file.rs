@@ -128,7 +128,8 @@ impl Transaction {
         self.write(|txn| file.inner.put(txn, page, image))
     }
 
-    /// Replaces a part of a page, and locks the page. The part is in the log as a whole page.
+    /// Replaces a part of a page, and locks the page. All parts of one page that a transaction
+    /// writes are one image when it commits.
     ///
     /// Errors: `BadArgument` if the part goes beyond the page.
     pub fn write_page(

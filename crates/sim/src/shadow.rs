@@ -219,6 +219,14 @@ impl PageTier for Watched {
         let mut pages = self.shadow.pages();
         writes.iter().zip(before).for_each(|(write, before)| pages.written(write, before));
     }
+    /// The log need not be durable before. A crash that takes the version back takes the page's
+    /// allocation back with it, or leaves the page as one that is freed before it is read.
+    fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
+        writes.iter().for_each(|write| self.shadow.pages().offered(write));
+        self.tier.write_shadows(writes);
+        let mut pages = self.shadow.pages();
+        writes.iter().for_each(|write| pages.written(write, None));
+    }
     fn publish(
         &self,
         change: Allocation<'_>,

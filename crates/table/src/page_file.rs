@@ -59,6 +59,11 @@ pub struct PageFile {
     pub(crate) shared: Arc<SharedFile>,
 }
 
+/// A page of zeros is a row that names no page; so no page that a row names is.
+fn is_zeros(image: &[u8]) -> bool {
+    image.iter().all(|byte| *byte == 0)
+}
+
 fn key(page: u64) -> [u8; 8] {
     page.to_be_bytes()
 }
@@ -140,19 +145,29 @@ impl PageFile {
             if !txn.get(&tree, &key(page), &mut row)? {
                 row.clear();
             }
-            self.read_named(page, &row, out)
+            self.read_named(txn, page, &row, out)
         });
         txn.keep_buffer(row);
         outcome
     }
 
     /// The content of the page that a row names.
-    fn read_named(&self, number: u64, row: &[u8], out: &mut Vec<u8>) -> Result<(), TableError> {
+    fn read_named(
+        &self,
+        txn: &Transaction,
+        number: u64,
+        row: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
         out.clear();
         let Some(page) = named_page(row)? else {
             out.resize(self.page_size(), 0);
             return Ok(());
         };
+        if let Some(image) = txn.private_image(page) {
+            out.extend_from_slice(image);
+            return Ok(());
+        }
         let guard = self.shared.manager.pool().shared(page).map_err(TreeError::from).map_err(|error| {
             let error = TableError::from(error);
             let message = format!("page {number} of page file {:?}: {}", self.shared.name, error.message);
@@ -162,6 +177,12 @@ impl PageFile {
             return Err(TableError::damaged(format!(
                 "page {number} of page file {:?} (page {page}) lost changes that could not be redone after damage: write \
                  it anew, or restore a backup",
+                self.shared.name
+            )));
+        }
+        if is_zeros(&guard) {
+            return Err(TableError::damaged(format!(
+                "page {number} of page file {:?} (page {page}) has lost its content: write it anew, or restore a backup",
                 self.shared.name
             )));
         }
@@ -183,7 +204,7 @@ impl PageFile {
                 image.len()
             )));
         }
-        self.statement(txn, |txn, tree| self.put_image(txn, tree, page, image))
+        self.statement(txn, |txn, tree| self.put_image(txn, tree, page, (image, true)))
     }
 
     fn put_image(
@@ -191,7 +212,7 @@ impl PageFile {
         txn: &mut Transaction,
         tree: &Tree,
         page: u64,
-        image: &[u8],
+        (image, whole): (&[u8], bool),
     ) -> Result<(), TableError> {
         if is_given_up(image) {
             return Err(TableError::bad_argument(format!(
@@ -199,10 +220,14 @@ impl PageFile {
                  where it was copied from, so restore it there, or leave it out"
             )));
         }
+        let zeros = is_zeros(image);
+        if !zeros && txn.replace_image(tree, &key(page), (image, whole))? {
+            return Ok(());
+        }
         let mut old = txn.take_buffer();
-        match image.iter().all(|byte| *byte == 0) {
+        match zeros {
             true => txn.replace_flagged(tree, &key(page), (&[][..]).into(), &mut old)?,
-            false => txn.put_page(tree, &key(page), image, &mut old)?,
+            false => txn.put_page(tree, &key(page), (image, whole), &mut old)?,
         };
         let outcome = self.supersede(txn, &key(page), &old);
         txn.keep_buffer(old);
@@ -213,7 +238,10 @@ impl PageFile {
     /// page stays allocated: the row is worth more.
     fn supersede(&self, txn: &mut Transaction, row: &[u8], old: &[u8]) -> Result<(), TableError> {
         let marked = match named_page(old) {
-            Ok(Some(page)) => self.shared.superseded.mark(txn, page),
+            Ok(Some(page)) => {
+                txn.supersede_image(page);
+                self.shared.superseded.mark(txn, page)
+            }
             Ok(None) => Ok(()),
             Err(error) => Err(TableError::damaged(format!("row {}: {error}", show::Bytes(row)))),
         };
@@ -256,9 +284,9 @@ impl PageFile {
                 row.clear();
             }
             let mut image = Vec::with_capacity(size);
-            self.read_named(page, &row, &mut image)?;
+            self.read_named(txn, page, &row, &mut image)?;
             image[offset..offset + bytes.len()].copy_from_slice(bytes);
-            self.put_image(txn, tree, page, &image)
+            self.put_image(txn, tree, page, (&image, false))
         })
     }
 
@@ -317,7 +345,7 @@ impl PageFile {
         run: impl FnOnce(&mut Transaction, &Tree) -> Result<R, TableError>,
     ) -> Result<R, TableError> {
         let tree = self.tree_for(txn)?;
-        let savepoint = txn.savepoint();
+        let savepoint = txn.statement_savepoint();
         let error = match run(txn, &tree) {
             Ok(done) => return Ok(done),
             Err(error) => error,

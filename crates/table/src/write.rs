@@ -166,7 +166,7 @@ impl Table {
     ) -> Result<R, TableError> {
         // Held to the end: it keeps the tree from being cleared under the statement.
         let state: Arc<State> = self.state_for(txn)?;
-        let savepoint = txn.savepoint();
+        let savepoint = txn.statement_savepoint();
         let error = match run(txn, &state) {
             Ok(done) => return Ok(done),
             Err(error) => error,

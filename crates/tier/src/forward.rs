@@ -53,6 +53,11 @@ macro_rules! forward_tier {
             self.$field.write_batch(writes);
         }
     };
+    (@ $field:tt write_shadows) => {
+        fn write_shadows(&self, writes: &mut [$crate::PageWrite<'_>]) {
+            self.$field.write_shadows(writes);
+        }
+    };
     (@ $field:tt make_batch_space) => {
         fn make_batch_space(&self) -> usize {
             self.$field.make_batch_space()

@@ -305,6 +305,14 @@ pub trait PageTier: Send + Sync {
     /// their `recovery_lsn` until the log is truncated past [`PageTier::oldest_needed_lsn`].
     fn write_batch(&self, writes: &mut [PageWrite<'_>]);
 
+    /// Takes the first content of pages that were allocated without content, of which no log has
+    /// it: `recovery_lsn` is `Lsn::MAX`, and the version later than that of the allocation. Once
+    /// the call returns, those taken are durable, and what names them is in the log. No frame, and
+    /// no tier above, has the page. What is not taken the caller has to log.
+    fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
+        writes.iter_mut().for_each(|write| write.outcome = Ok(Written::Declined));
+    }
+
     /// Makes space for the next `write_batch` and returns how many pages it should offer. A flash
     /// cache may replace a group for it: the call reads the group, writes pages back to the store
     /// and may wait for a log flush.

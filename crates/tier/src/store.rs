@@ -79,6 +79,7 @@ mod redo;
 mod rewrite;
 mod segments;
 mod sequences;
+mod shadows;
 mod space;
 mod state;
 mod statistics;
@@ -405,6 +406,9 @@ impl PageTier for Store {
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.write_batch(writes);
+    }
+    fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
+        self.write_shadows(writes);
     }
     fn make_batch_space(&self) -> usize {
         self.policy.batch_pages

@@ -83,6 +83,7 @@ impl Transaction {
         }
         self.manager.check_usable()?;
         self.finish_undoing()?;
+        self.settle_images()?;
         let seen = match &self.snapshot {
             Some(snapshot) => snapshot.seen_lsn.max(self.seen_lsn),
             None if self.exposed && self.options.isolation == Isolation::Serializable => {

@@ -2,12 +2,14 @@
 
 use crate::error::{TxnError, TxnErrorKind};
 use crate::ghost_backlog::Backlog;
+use crate::image_choice::PageRecovery;
 use crate::locks::LockTable;
 use crate::losers::Loser;
 use crate::prepared_list::PreparedList;
 use crate::ranks;
 use crate::registry::Registry;
 use crate::set_aside::SetAsideList;
+use crate::shadows::Shadows;
 use crate::snapshot::Snapshot;
 use crate::state::TxnState;
 use crate::versions::{Allowance, SpareMemory};
@@ -28,11 +30,20 @@ pub struct ManagerOptions {
     /// Beyond it they spill to the undo tree. Not counted are up to 32 KiB of each running
     /// transaction and of the 64 newest commits; less of both with a budget below 16 MiB.
     pub version_budget_bytes: usize,
+    /// DRAM for private images of pages that transactions have put. A transaction that finds more
+    /// in use writes its own early.
+    pub page_file_bytes: usize,
+    /// How these become durable.
+    pub page_recovery: PageRecovery,
 }
 
 impl Default for ManagerOptions {
     fn default() -> ManagerOptions {
-        ManagerOptions { version_budget_bytes: 16 << 20 }
+        ManagerOptions {
+            version_budget_bytes: 16 << 20,
+            page_file_bytes: 1 << 20,
+            page_recovery: PageRecovery::default(),
+        }
     }
 }
 
@@ -64,6 +75,15 @@ pub struct TxnStatistics {
     pub ghosts_removed: u64,
     /// Bytes of memory that remember where ghosts are to be removed.
     pub ghost_bytes: u64,
+    /// Images of page files written as shadows, and the writes that carried them.
+    pub shadows: u64,
+    pub shadow_writes: u64,
+    /// Images of page files that were logged.
+    pub images_logged: u64,
+    /// Images of either kind that were written before their transaction ended, for lack of memory.
+    pub images_early: u64,
+    /// Bytes of memory of private images.
+    pub image_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +125,9 @@ pub struct TxnManager {
     next_tree: AtomicU32,
     /// Bytes of before-images in memory.
     pub(crate) version_bytes: AtomicUsize,
+    /// Bytes of private images.
+    pub(crate) image_bytes: Arc<AtomicUsize>,
+    pub(crate) shadows: Shadows,
     /// Ghosts waiting for physical removal.
     pub(crate) backlog: Backlog,
     pub(crate) allowance: Allowance,
@@ -166,6 +189,8 @@ impl TxnManager {
             trees: RwLock::default(),
             next_tree: AtomicU32::new(next_tree.0),
             version_bytes: AtomicUsize::new(0),
+            image_bytes: Arc::new(AtomicUsize::new(0)),
+            shadows: Shadows::new(),
             backlog,
             prepared: ranks::PREPARED.mutex(PreparedList::default()),
             losers: Mutex::default(),
@@ -253,6 +278,11 @@ impl TxnManager {
             version_bytes: self.version_bytes.load(Ordering::Relaxed) as u64,
             kept: states.saturating_sub(active),
             ghost_bytes: self.backlog.bytes() as u64,
+            shadows: count(&self.shadows.counters.shadows),
+            shadow_writes: count(&self.shadows.counters.writes),
+            images_logged: count(&self.shadows.counters.logged),
+            images_early: count(&self.shadows.counters.early),
+            image_bytes: self.image_bytes.load(Ordering::Relaxed) as u64,
         }
     }
 

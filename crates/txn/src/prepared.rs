@@ -53,6 +53,7 @@ impl Transaction {
         let Some(state) = self.state.clone().filter(|_| self.has_writes()) else {
             return refuse("a transaction that wrote nothing cannot be prepared; commit it");
         };
+        self.settle_images()?;
         let manager = self.manager.clone();
         let keys = manager.locked_and_not_written(&state, &self.held);
         let body = prepare_record(state.id, gid, &keys);

@@ -3,6 +3,8 @@
 
 use firndb_base::sync::Rank;
 
+/// The images that committers have waiting; held alone, not during I/O.
+pub(crate) static SHADOWS: Rank = Rank::new(290, "the shadows of committers");
 /// By their global ids.
 pub(crate) static PREPARED: Rank = Rank::new(300, "the prepared transactions");
 /// While an entry moves to the undo tree or is undone.

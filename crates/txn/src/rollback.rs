@@ -52,6 +52,7 @@ impl Transaction {
             return Ok(());
         }
         self.ended = true;
+        self.images = None;
         self.drop_snapshot();
         let Some(state) = self.state.take() else { return Ok(()) };
         match self.manager.roll_back_patiently(&state, &mut self.held, &WaitLimit::default()) {
@@ -69,6 +70,9 @@ impl Transaction {
     /// first.
     pub(crate) fn undo_down_to(&mut self, index: u32) -> Result<(), TxnError> {
         self.writes += 1;
+        if let Some(images) = &mut self.images {
+            images.return_to(index);
+        }
         let Some(state) = &self.state else { return Ok(()) };
         match self.manager.undo_down_to(state, index, &WaitLimit::default()) {
             Err(error) if error.allows_undoing_later() => {

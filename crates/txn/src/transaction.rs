@@ -4,13 +4,15 @@ use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode, Refused};
 use crate::manager::TxnManager;
 use crate::options::{Isolation, TxnOptions};
+use crate::page_images::OfTransaction;
 use crate::snapshot::Snapshot;
 use crate::state::TxnState;
 use crate::statement_view::StatementView;
 use crate::token::TxnToken;
 use crate::waits::{StatementLimit, WaitLimit};
 use firndb_base::sync::Arc;
-use firndb_base::{Lsn, TreeId, TxnId};
+use firndb_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use firndb_base::{Lsn, PageId, TreeId, TxnId};
 
 impl TxnManager {
     /// Begins a transaction. Costs nothing until it reads or writes.
@@ -59,6 +61,12 @@ pub struct Transaction {
     pub(crate) scratch: Vec<u8>,
     /// Lent to the layer above.
     buffer: Vec<u8>,
+    /// Of pages that it has put.
+    pub(crate) images: OfTransaction,
+    /// A return to a savepoint may undo entries from this one on.
+    pub(crate) newest_savepoint: AtomicU32,
+    /// The page that the last write took into use, and a version for its content.
+    pub(crate) taken: Option<(PageId, Lsn)>,
 }
 
 /// A statement of several calls, while one of them runs. It ends, or is left until the next one,
@@ -106,6 +114,9 @@ impl Transaction {
             attachment: Vec::new(),
             scratch: Vec::new(),
             buffer: Vec::new(),
+            images: None,
+            newest_savepoint: AtomicU32::new(0),
+            taken: None,
         }
     }
 
@@ -167,6 +178,15 @@ impl Transaction {
     /// A mark to which [`Transaction::rollback_to`] can return.
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
+        let savepoint = self.statement_savepoint();
+        self.newest_savepoint.fetch_max(savepoint.index, Relaxed);
+        savepoint
+    }
+
+    /// As [`Transaction::savepoint`], for a return within the statement that makes it, if
+    /// something else that it does fails.
+    #[must_use]
+    pub fn statement_savepoint(&self) -> Savepoint {
         Savepoint { token: self.token, index: self.next_index() }
     }
 

@@ -28,8 +28,8 @@ enum Intent<'a> {
     Insert(RowValue<'a>),
     /// Replace, if there is a row.
     Update(RowValue<'a>),
-    /// Insert or replace: a row that names a page with this content, taken into use for it.
-    PutPage(&'a [u8]),
+    /// Insert or replace: a row that names a page, taken into use for it without content.
+    NamePage,
     /// Delete, if there is a row.
     Delete,
 }
@@ -38,7 +38,7 @@ impl<'a> Intent<'a> {
     /// Whether there is anything to do.
     fn applies(self, existed: bool) -> bool {
         match self {
-            Intent::Put(_) | Intent::PutPage(_) => true,
+            Intent::Put(_) | Intent::NamePage => true,
             Intent::Insert(_) => !existed,
             Intent::Update(_) | Intent::Delete => existed,
         }
@@ -47,7 +47,7 @@ impl<'a> Intent<'a> {
     fn value(self, name: &'a [u8]) -> Option<RowValue<'a>> {
         match self {
             Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) => Some(value),
-            Intent::PutPage(_) => Some(name.into()),
+            Intent::NamePage => Some(name.into()),
             Intent::Delete => None,
         }
     }
@@ -238,17 +238,15 @@ impl Transaction {
         self.write(tree, key, Intent::Delete, Some(old))
     }
 
-    /// As [`Transaction::replace_flagged`], of a row that names a page: a page is taken into use
-    /// with `image` as its content, and zeros behind it, and the row becomes its number in eight
-    /// bytes. If the change is undone, the page is freed with it.
-    pub fn put_page(
+    /// Makes a row name a page that is taken into use for it, without content, and leaves that page
+    /// and a version for its content in `taken`.
+    pub(crate) fn write_naming(
         &mut self,
         tree: &Tree,
         key: &[u8],
-        image: &[u8],
         old: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
-        self.write(tree, key, Intent::PutPage(image), Some(old))
+        self.write(tree, key, Intent::NamePage, Some(old))
     }
 
     /// Identifies the next write of this transaction: its id, and the index of the undo entry that
@@ -332,7 +330,7 @@ impl Transaction {
         if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
             self.check_size(tree, key, value.payload)?;
         }
-        if let Intent::PutPage(_) = intent {
+        if let Intent::NamePage = intent {
             self.check_size(tree, key, &[0; PAGE_NAME_LEN])?;
         }
         self.writes += 1;
@@ -389,18 +387,16 @@ impl Transaction {
         intent: Intent<'_>,
         old: Option<&mut Vec<u8>>,
     ) -> Result<Outcome, TxnError> {
-        let Transaction { manager, state, snapshot, options, .. } = self;
+        let Transaction { manager, state, snapshot, options, taken, .. } = self;
         let manager = &**manager;
         let state = &**state.as_ref().expect("ensured by the caller");
-        let serializable = options.isolation == Isolation::Serializable;
         let low_water = manager.low_water();
-        let snapshot = snapshot.as_ref();
         let (pushed, over_ghost, id) = (false, false, tree.id());
         let mut attempt = Attempt {
             manager,
             state,
-            snapshot,
-            serializable,
+            snapshot: snapshot.as_ref(),
+            serializable: options.isolation == Isolation::Serializable,
             tree: id,
             key,
             intent,
@@ -410,11 +406,14 @@ impl Transaction {
         };
         let garbage = |other: &[u8], value: &[u8]| manager.is_old_ghost(id, other, value, low_water);
         let outcome = match intent {
-            Intent::PutPage(image) => {
+            Intent::NamePage => {
                 let decide = |page, current: Option<&[u8]>, change: &mut Change, attachment: &mut Vec<u8>| {
                     attempt.decide(Some(page), current, change, attachment)
                 };
-                tree.modify_naming(key, LogClass::Normal, image, decide, garbage)
+                tree.modify_naming_unwritten(key, LogClass::Normal, decide, garbage).map(|(outcome, new)| {
+                    *taken = new;
+                    outcome
+                })
             }
             _ => {
                 let decide = |current: Option<&[u8]>, change: &mut Change, attachment: &mut Vec<u8>| {

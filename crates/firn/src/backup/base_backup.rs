@@ -164,6 +164,9 @@ struct Hold<'a> {
 
 impl<'a> Hold<'a> {
     fn begin(engine: &'a Engine) -> Hold<'a> {
+        // The content of a shadow is in no log. Those that have a record by now lie below DRAM
+        // before the first page is copied; from here on, all content is logged.
+        engine.txns.bar_shadows();
         // Under the superblock's lock no truncation passes the redo start.
         let superblock = engine.superblock.lock();
         let manifest = Manifest {
@@ -199,6 +202,7 @@ impl<'a> Hold<'a> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.engine.retention.end_backup(self.number);
+        self.engine.txns.unbar_shadows();
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engine::superblock_fields::Extensions;
 use crate::engine::{Engine, Parts, cache, claim};
 use crate::error::Error;
 use crate::options::Options;
-use crate::options::limits::MAP_SHARE;
+use crate::options::limits::{MAP_SHARE, PAGE_FILE_SHARE};
 use crate::options::page_writes::PageWrites;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock};
@@ -133,7 +133,11 @@ pub(crate) fn pool(
 /// finds them in the log, and needs as much space again to spill them.
 pub(crate) fn manager_options(options: &Options, log_bytes: u64) -> ManagerOptions {
     let most = usize::try_from(log_bytes / 16).unwrap_or(usize::MAX);
-    ManagerOptions { version_budget_bytes: options.tuning.version_bytes.min(most) }
+    ManagerOptions {
+        version_budget_bytes: options.tuning.version_bytes.min(most),
+        page_file_bytes: options.tuning.page_file_bytes.unwrap_or(options.buffer_bytes / PAGE_FILE_SHARE),
+        page_recovery: options.tuning.page_recovery,
+    }
 }
 
 /// Claims the devices for the database that is to be created on them. Marks the superblock's device

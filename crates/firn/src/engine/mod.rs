@@ -203,6 +203,7 @@ impl Engine {
             asked: Mutex::default(),
             resting: Mutex::default(),
         });
+        engine.bar_shadows_for_the_archive();
         engine.losses.serve(&engine.checkpointer);
         let weak = Arc::downgrade(&engine);
         engine.log.on_failed(move |error| {

@@ -19,6 +19,8 @@ pub(crate) const DELTA_SHARE: usize = 16;
 
 /// Least space for rows of queries.
 pub(crate) const SPILL_BYTES_MIN: u64 = 1 << 20;
+/// DRAM for private images of page files, as a divisor of the buffer's budget.
+pub(crate) const PAGE_FILE_SHARE: usize = 8;
 
 /// Bytes of the smallest log device for pages of `page_size` bytes.
 ///

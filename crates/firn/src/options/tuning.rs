@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::options::limits::{MAP_SHARE, refuse};
+use firndb_txn::PageRecovery;
 use std::path::PathBuf;
 
 /// Whether pages that leave the buffer are written as what they differ from their images on the
@@ -49,6 +50,8 @@ pub struct Tuning {
     pub(crate) deltas: Deltas,
     pub(crate) delta_bytes: Option<usize>,
     pub(crate) placement: Placement,
+    pub(crate) page_recovery: PageRecovery,
+    pub(crate) page_file_bytes: Option<usize>,
 }
 
 impl Default for Tuning {
@@ -66,6 +69,8 @@ impl Default for Tuning {
             deltas: Deltas::Off,
             delta_bytes: None,
             placement: Placement::Threaded,
+            page_recovery: PageRecovery::Log,
+            page_file_bytes: None,
         }
     }
 }
@@ -165,6 +170,22 @@ impl Tuning {
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Tuning {
         self.placement = placement;
+        self
+    }
+
+    /// How pages of page files become durable at commit. Default: through the log. While an archive
+    /// or a backup needs their content in the log, they are logged whatever this says. The files
+    /// are the same.
+    #[must_use]
+    pub fn page_recovery(mut self, recovery: PageRecovery) -> Tuning {
+        self.page_recovery = recovery;
+        self
+    }
+    /// DRAM, beside the buffer, for pages that open transactions have put into page files. A
+    /// transaction that finds more in use writes its own early. Default: an eighth of the buffer's.
+    #[must_use]
+    pub fn page_file_bytes(mut self, bytes: usize) -> Tuning {
+        self.page_file_bytes = Some(bytes);
         self
     }
 

@@ -2,5 +2,6 @@
 
 mod images;
 mod images_of_deltas;
+mod images_of_shadows;
 mod images_of_the_cache;
 mod threads;

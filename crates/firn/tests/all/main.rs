@@ -20,6 +20,7 @@ mod isolation;
 mod log_devices;
 mod looking_does_not_touch;
 mod model;
+mod page_file_images;
 mod page_files;
 mod profiles_decide_settings;
 mod queries;

@@ -177,6 +177,8 @@ fn marks_of_an_open_transaction_are_searched_a_few_leaves_a_step() {
     fill(&world, &file, 1);
     let mut open = world.begin();
     for byte in [2, 3, 4, 5] {
+        // Else the pages that it has put itself would be replaced in place.
+        let _ = open.savepoint();
         (0..PAGES).for_each(|page| file.put(&mut open, page, &[byte; PAGE]).unwrap());
     }
     let marks = tree(&world, "superseded");

@@ -21,6 +21,14 @@ pub enum PageEvent {
     },
 }
 
+impl PageEvent {
+    /// The page of which the store took a version.
+    #[must_use]
+    pub fn stored(self) -> Option<PageId> {
+        if let PageEvent::Stored { page, .. } = self { Some(page) } else { None }
+    }
+}
+
 /// The events of the map record at `lsn` (kinds 0x10–0x1f).
 ///
 /// Errors: `Damaged` if the record is malformed.

@@ -23,7 +23,7 @@ use firndb_log::{Kind, Log, LogErrorKind, Record};
 /// What one record is to say.
 pub(crate) trait Publication {
     /// The record's kind.
-    const KIND: Kind;
+    fn kind(&self) -> Kind;
 
     /// The map pages that must be read before `changes` can tell.
     fn unknown(&self, store: &Store, state: &State) -> Vec<MetaId>;
@@ -117,7 +117,7 @@ impl Store {
             let kept = Pins::of_pinned(self, ids.to_vec());
             drop(state);
             let body = P::encode(changes);
-            let record = Record { kind: P::KIND, body: &body };
+            let record = Record { kind: publication.kind(), body: &body };
             let appended = match journal.append(record) {
                 Err(error) if error.kind == LogErrorKind::BufferFull => {
                     return Ok(Some(Log::framed_len(body.len())));

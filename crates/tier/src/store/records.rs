@@ -124,7 +124,7 @@ pub(crate) fn encode_publish(allocate: &[PageId], free: &[(PageId, Option<Place>
     out
 }
 
-/// Body of a `PAGES_MOVED` record. Every change is a `Change::Move`.
+/// Body of a `PAGES_MOVED` or `PAGES_SHADOWED` record. Every change is a `Change::Move`.
 pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
     assert!(moves.len() <= CHANGES_MAX);
     let mut out = Vec::with_capacity(4 + 24 * moves.len());
@@ -235,7 +235,7 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
                 changes.push(Change::Free { page: PageId(reader.varint()?), place: place(reader)? });
             }
         }
-        Kind::PAGES_MOVED => {
+        Kind::PAGES_MOVED | Kind::PAGES_SHADOWED => {
             for _ in 0..reader.varint_max(CHANGES_MAX)? {
                 changes.push(Change::Move {
                     page: PageId(reader.varint()?),
@@ -345,6 +345,15 @@ mod tests {
             decode(Record { kind: Kind::GROUP_BACKING, body: &backing }).unwrap(),
             [Change::Backing { group: 130, backed: false }]
         );
+    }
+
+    #[test]
+    fn the_record_of_shadows_is_pinned() {
+        let (page, version, place, checksum) = (PageId(1), Lsn(2), Place(9), 0x0102_0304);
+        let change = Change::Move { page, version, place, checksum, old: Old::None };
+        assert_eq!(encode_moves(&[change]), [1, 1, 2, 9, 4, 3, 2, 1, 0]);
+        let record = Record { kind: Kind(0x15), body: &encode_moves(&[change]) };
+        assert_eq!((record.kind, decode(record).unwrap()), (Kind::PAGES_SHADOWED, vec![change]));
     }
 
     #[test]

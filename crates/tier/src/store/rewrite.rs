@@ -8,6 +8,7 @@ use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::{PageRead, PageWrite, Written};
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
+use firndb_log::Kind;
 
 impl Store {
     /// Reads pages and writes what was read to other places, under the version that it has; returns
@@ -40,7 +41,7 @@ impl Store {
                 }
             }
             let all: Vec<usize> = (0..writes.len()).collect();
-            self.write_chunk(&mut writes, &all, stream, image_checksum);
+            self.write_chunk(&mut writes, &all, Kind::PAGES_MOVED, stream, image_checksum);
             for write in writes {
                 match write.outcome {
                     Ok(Written::Taken { .. }) => written += 1,

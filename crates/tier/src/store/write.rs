@@ -60,7 +60,7 @@ impl Store {
         let taken = self.take_deltas(writes);
         let whole: Vec<usize> = (0..writes.len()).filter(|i| writes[*i].dirty && !taken[*i]).collect();
         for chunk in whole.chunks(self.policy.batch_pages) {
-            self.write_chunk(writes, chunk, Stream::New, seal);
+            self.write_chunk(writes, chunk, Kind::PAGES_MOVED, Stream::New, seal);
         }
         self.merge_unchanged(writes, seal);
         // The tier above drops what it has of them once the store's records are durable.
@@ -69,10 +69,12 @@ impl Store {
         let _ = self.write_back_if_crowded();
     }
 
+    /// Writes pages and publishes them by one record of `kind`.
     pub(crate) fn write_chunk(
         &self,
         writes: &mut [PageWrite<'_>],
         chunk: &[usize],
+        kind: Kind,
         stream: Stream,
         seal: Seal,
     ) {
@@ -111,7 +113,9 @@ impl Store {
                     }
                     None => return fail(writes, &live, &error),
                 },
-                Err(_) => return live.iter().for_each(|i| self.write_chunk(writes, &[*i], stream, seal)),
+                Err(_) => {
+                    return live.iter().for_each(|i| self.write_chunk(writes, &[*i], kind, stream, seal));
+                }
             }
         }
         if live.is_empty() {
@@ -122,7 +126,7 @@ impl Store {
             Err(error) => return fail(writes, &live, &error),
         };
         let shadows = self.write_images(writes, &live, &places, seal);
-        self.publish_shadows(writes, shadows, lost);
+        self.publish_shadows(writes, shadows, kind, lost);
     }
 
     /// The map pages that have to be read for the entries of `pages`.
@@ -232,9 +236,15 @@ impl Store {
     }
 
     /// Publishes the moves of the shadows that are still wanted, and sets the outcome of all.
-    fn publish_shadows(&self, writes: &mut [PageWrite<'_>], shadows: Vec<Shadow>, lost: Option<Lost>) {
+    fn publish_shadows(
+        &self,
+        writes: &mut [PageWrite<'_>],
+        shadows: Vec<Shadow>,
+        kind: Kind,
+        lost: Option<Lost>,
+    ) {
         let places: Vec<Place> = shadows.iter().map(|shadow| shadow.place).collect();
-        let mut moves = Moves { writes, shadows, lost };
+        let mut moves = Moves { writes, shadows, kind, lost };
         if let Err(error) = self.publish_record(&mut moves, &places) {
             let Moves { writes, shadows, .. } = moves;
             shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));
@@ -246,11 +256,14 @@ impl Store {
 struct Moves<'a, 'w> {
     writes: &'a mut [PageWrite<'w>],
     shadows: Vec<Shadow>,
+    kind: Kind,
     lost: Option<Lost>,
 }
 
 impl Publication for Moves<'_, '_> {
-    const KIND: Kind = Kind::PAGES_MOVED;
+    fn kind(&self) -> Kind {
+        self.kind
+    }
 
     fn unknown(&self, store: &Store, state: &State) -> Vec<MetaId> {
         match self.lost.is_some_and(|lost| lost.is_lost(&store.geometry, state)) {

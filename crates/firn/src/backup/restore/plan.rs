@@ -13,7 +13,7 @@ use firndb_base::{Lsn, PageId};
 use firndb_btree::PageChange;
 use firndb_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, Archived, Next};
 use firndb_log::{Kind, LogErrorKind, Record};
-use firndb_tier::store::page_incarnations;
+use firndb_tier::store::{PageEvent, events, page_incarnations};
 use firndb_txn::Analysis;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,9 @@ pub(super) struct Plan {
     pub analysis: Analysis,
     /// Pages allocated since the backup, with the version of their allocation, or freed (`None`).
     pub allocations: BTreeMap<PageId, Option<Lsn>>,
+    /// Pages whose content neither the backup nor the log has, and the LSN of the record that says
+    /// so.
+    missing: BTreeMap<PageId, Lsn>,
     pub end: Lsn,
     pub last_commit_us: u64,
     pub at_end: bool,
@@ -125,6 +128,7 @@ impl Source {
         let mut plan = Plan {
             analysis: self.analysis()?,
             allocations: BTreeMap::new(),
+            missing: BTreeMap::new(),
             end: from,
             last_commit_us: 0,
             at_end: false,
@@ -144,7 +148,8 @@ impl Source {
                     break;
                 }
             }
-            plan.see(lsn, record).map_err(|error| error.within(&format!("the log record at LSN {lsn}")))?;
+            plan.see(lsn, record, earliest)
+                .map_err(|error| error.within(&format!("the log record at LSN {lsn}")))?;
             seen += 1;
             if seen.is_multiple_of(4096)
                 && let Some(progress) = &options.progress
@@ -168,6 +173,12 @@ impl Source {
     /// Whether the log reaches the target.
     fn check_end(&self, plan: &Plan, records: &ArchiveRecords, target: RestoreTo) -> Result<(), Error> {
         let end = plan.end;
+        if let Some((page, lsn)) = plan.missing.iter().max_by_key(|(_, lsn)| **lsn) {
+            return Err(Error::damaged(format!(
+                "the log has no content of page {page}, which was written past it at LSN {lsn}, before the archive was \
+                 begun: begin with a backup that ended after LSN {lsn}"
+            )));
+        }
         if let (Some(gap), true) = (records.gap(), target != RestoreTo::Lsn(end)) {
             return Err(Error::damaged(format!(
                 "the archive lacks the log from LSN {end} to LSN {gap}: restore to LSN {end} at most, or begin with a \
@@ -199,9 +210,19 @@ impl Source {
 }
 
 impl Plan {
-    fn see(&mut self, lsn: Lsn, record: Record<'_>) -> Result<(), Error> {
+    /// `copied`: shadows whose records lie before this LSN are in the backup.
+    fn see(&mut self, lsn: Lsn, record: Record<'_>, copied: Lsn) -> Result<(), Error> {
         match record.kind.owner() {
-            Some(KindOwner::PageMap) => self.allocations.extend(page_incarnations(lsn, record)?),
+            Some(KindOwner::PageMap) => {
+                for (page, incarnation) in page_incarnations(lsn, record)? {
+                    self.allocations.insert(page, incarnation);
+                    self.missing.remove(&page);
+                }
+                if record.kind == Kind::PAGES_SHADOWED && lsn >= copied {
+                    let pages = events(lsn, record)?.into_iter().filter_map(PageEvent::stored);
+                    self.missing.extend(pages.map(|page| (page, lsn)));
+                }
+            }
             Some(KindOwner::Tree) => {
                 let change = PageChange::decode(record)?;
                 self.analysis.page_change(lsn, change.page, change.attachment)?;

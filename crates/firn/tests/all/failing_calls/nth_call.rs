@@ -11,7 +11,7 @@ use crate::support::model::{History, verify, verify_and_go_on};
 use crate::support::scripts::{self, Script};
 use crate::support::session::{Effects, Session};
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, When};
-use firndb::{ErrorKind, Options};
+use firndb::{ErrorKind, Options, PageRecovery};
 use firndb_testkit::cases::{Failures, caught};
 use firndb_testkit::seeds::number_from;
 use firndb_testkit::watchdog::Watchdog;
@@ -208,6 +208,29 @@ fn in_segments() -> impl Iterator<Item = (String, Script)> {
 #[test]
 fn a_sample_of_calls_with_deltas() {
     run_all(with_deltas().chain(in_segments()), Some(2));
+}
+
+/// Page files whose pages are shadows, private until the commit or written early.
+fn with_shadows() -> impl Iterator<Item = (String, Script)> {
+    [64 << 10, 3 << 10].into_iter().flat_map(|bytes| {
+        let scripts = scripts::all().into_iter().filter(|script| script.name.starts_with("page files"));
+        scripts.map(move |script| {
+            let name = format!("{}, shadows, {bytes} bytes private", script.name);
+            (name, script.recovering(PageRecovery::Shadow, bytes))
+        })
+    })
+}
+
+#[test]
+fn a_sample_of_calls_with_shadows() {
+    run_all(with_shadows(), Some(3));
+}
+
+/// Minutes. As [`many_calls_over_flash_caches`].
+#[test]
+#[ignore = "takes minutes"]
+fn many_calls_with_shadows() {
+    run_all(with_shadows(), Some(number_from("FIRN_CALLS").unwrap_or(40)));
 }
 
 /// Minutes. As [`many_calls_over_flash_caches`].

@@ -6,8 +6,8 @@ use crate::support::bed::Bed;
 use crate::support::sample::quiet;
 use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
 use firndb::{
-    Database, Deltas, Devices, Direction, Error, ErrorKind, KeyRange, Options, Placement, Progress, Table,
-    Transaction,
+    Database, Deltas, Devices, Direction, Error, ErrorKind, KeyRange, Options, PageRecovery, Placement,
+    Progress, Table, Transaction,
 };
 use firndb_base::sync::Arc;
 use std::ops::Range;
@@ -124,6 +124,38 @@ fn a_transaction_meets_the_end_of_the_disk() {
 #[test]
 fn a_transaction_that_writes_deltas_meets_the_end_of_the_disk() {
     meets_the_end(with_deltas());
+}
+
+/// Shadows, most of them written early.
+#[test]
+fn pages_of_page_files_meet_the_end_of_the_disk() {
+    let (disks, plan) = (Bed::new(1), FaultPlan::new(1));
+    let options = small()
+        .buffer_bytes(128 << 10)
+        .tuning(|tuning| tuning.page_recovery(PageRecovery::Shadow).page_file_bytes(8 << 10));
+    let db = options.create_on(limited(&disks, &plan)).expect("created");
+    let file = db.create_page_file("f").expect("a page file");
+    let image = |number: u64| vec![number as u8 | 1; file.page_size()];
+    let put = |tx: &mut Transaction, number: u64| tx.put_page(&file, number, &image(number));
+    db.transact(|tx| (0..20).try_for_each(|number| put(tx, number))).expect("committed");
+    no_room(&plan);
+    let mut next = 20;
+    let error = loop {
+        match db.transact(|tx| (next..next + 20).try_for_each(|number| put(tx, number))) {
+            Ok(()) => next += 20,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    let mut tx = db.begin();
+    let error = (next..next + 5000).try_for_each(|number| put(&mut tx, number)).expect_err("still full");
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    tx.commit().expect("what fits can be committed");
+    for number in 0..next {
+        assert_eq!(db.snapshot().read_page(&file, number).expect("readable"), image(number), "{number}");
+    }
+    db.checkpoint().expect("a checkpoint");
+    assert_clean(&db);
 }
 
 fn meets_the_end(options: Options) {

@@ -11,7 +11,7 @@ mod transactions;
 
 use super::bed::Bed;
 use super::session::{Session, by_group, by_unique};
-use firndb::{Deltas, Options, Placement};
+use firndb::{Deltas, Options, PageRecovery, Placement};
 
 /// A script, and what it starts from.
 pub struct Script {
@@ -30,6 +30,8 @@ pub struct Script {
     /// DRAM for deltas that wait, if pages are written as deltas.
     pub delta_bytes: Option<usize>,
     pub placement: Placement,
+    /// How pages of page files become durable, and DRAM for those that are private.
+    pub pages: (PageRecovery, usize),
     /// Whether the devices are left as a crash leaves them, not as closing does.
     pub crashed: bool,
     /// What is tested. Begins with a database that has just been opened.
@@ -48,6 +50,7 @@ impl Script {
             cache: None,
             delta_bytes: None,
             placement: Placement::Threaded,
+            pages: (PageRecovery::Log, 8 << 10),
             crashed: false,
             run,
         }
@@ -73,6 +76,10 @@ impl Script {
     pub fn in_segments(self) -> Script {
         Script { placement: Placement::Segments, ..self }
     }
+    /// The same with pages of page files recovered so, and `bytes` bytes for private ones.
+    pub fn recovering(self, recovery: PageRecovery, bytes: usize) -> Script {
+        Script { pages: (recovery, bytes), ..self }
+    }
     const fn crashed(self) -> Script {
         Script { crashed: true, ..self }
     }
@@ -83,7 +90,10 @@ impl Script {
         // A waiter in a test of one thread would wait for itself.
         let options = (self.options)().lock_deadline(std::time::Duration::from_millis(50));
         let options = options.log(|log| log.devices(logs).bytes(logs as u64 * LOG_BYTES));
-        let options = options.tuning(|tuning| tuning.placement(self.placement));
+        let options = options.tuning(|tuning| {
+            let (recovery, bytes) = self.pages;
+            tuning.placement(self.placement).page_recovery(recovery).page_file_bytes(bytes)
+        });
         let options = match self.delta_bytes {
             Some(bytes) => options.tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(bytes)),
             None => options,

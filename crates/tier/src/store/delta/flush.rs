@@ -304,7 +304,9 @@ struct Slots<'a> {
 }
 
 impl Publication for Slots<'_> {
-    const KIND: Kind = Kind::PAGES_DELTA;
+    fn kind(&self) -> Kind {
+        Kind::PAGES_DELTA
+    }
 
     fn unknown(&self, store: &Store, state: &State) -> Vec<MetaId> {
         store.unknown(state, self.sent.iter().map(|sent| sent.page))

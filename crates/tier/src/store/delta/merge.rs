@@ -12,6 +12,7 @@ use super::super::write::Seal;
 use super::policy;
 use crate::page_tier::{DeltaRead, PageWrite, Written};
 use firndb_base::sync::atomic::Ordering::Relaxed;
+use firndb_log::Kind;
 
 impl Store {
     /// Counts a page read with a delta page, and draws whether it is to be written whole.
@@ -38,7 +39,7 @@ impl Store {
         }
         let chosen: Vec<usize> = (0..writes.len()).filter(|i| wanted(&writes[*i])).collect();
         for chunk in chosen.chunks(self.policy.batch_pages) {
-            self.write_chunk(writes, chunk, Stream::New, seal);
+            self.write_chunk(writes, chunk, Kind::PAGES_MOVED, Stream::New, seal);
         }
         let mut merged = 0;
         for index in chosen {

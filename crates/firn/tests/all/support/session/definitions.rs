@@ -100,6 +100,11 @@ impl Session {
     }
 
     /// Pages that the store's cleaner moved since the database was opened.
+    /// Shadows written, and pages of page files written before the commit.
+    pub fn shadows(&self) -> (u64, u64) {
+        let counts = self.db.as_ref().map(|db| db.statistics().txn);
+        counts.map_or((0, 0), |counts| (counts.shadows, counts.images_early))
+    }
     pub fn images_moved(&self) -> u64 {
         self.db.as_ref().map_or(0, |db| db.statistics().store.images_moved)
     }

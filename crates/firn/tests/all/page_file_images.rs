@@ -1,0 +1,118 @@
+//! Private images of page files: what of them is written, and how; backups and archives, which need
+//! their content in the log.
+
+use crate::page_files::{PAGE, assert_holds, recovering, settle, tiny};
+use crate::support::bed::Bed;
+use firndb::{Database, ErrorKind, PageRecovery, RestoreTo};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// What of the pages of a transaction is logged, and what is not.
+fn shadows_and_logged(db: &Database) -> (u64, u64) {
+    let counts = db.statistics().txn;
+    (counts.shadows, counts.images_logged)
+}
+
+fn put_forty(db: &Database, byte: u8) {
+    let file = db.page_file("f").unwrap();
+    db.transact(|tx| (0..40).try_for_each(|page| tx.put_page(&file, page, &[byte; PAGE]))).unwrap();
+}
+
+fn assert_all(db: &Database, byte: u8) {
+    let (file, mut tx) = (db.page_file("f").unwrap(), db.snapshot());
+    for page in 0..40 {
+        assert_eq!(tx.read_page(&file, page).unwrap(), [byte; PAGE], "page {page}");
+    }
+}
+
+/// No log has the content of a shadow: a backup has it if it was written before, and what commits
+/// while the backup runs, or while there is an archive, is logged.
+#[test]
+fn what_backups_and_archives_need_is_no_shadow() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let options = || recovering(0).archive(|archive| archive.delay(Duration::ZERO));
+    let db = options().open(path("db")).unwrap();
+    db.create_page_file("f").unwrap();
+    put_forty(&db, 1);
+    assert_eq!(shadows_and_logged(&db), (40, 0));
+    let mut open = db.begin();
+    let file = db.page_file("f").unwrap();
+    open.put_page(&file, 0, &[9; PAGE]).unwrap();
+    let mut begun = false;
+    db.backup(path("backup"), &mut |_| {
+        if !std::mem::replace(&mut begun, true) {
+            // Another page file: `f` is locked.
+            let other = db.create_page_file("other").unwrap();
+            db.transact(|tx| tx.put_page(&other, 3, &[5; PAGE])).unwrap();
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(begun);
+    assert_eq!(shadows_and_logged(&db), (40, 1), "logged while the backup ran");
+    open.commit().unwrap();
+    put_forty(&db, 2);
+    assert_eq!(shadows_and_logged(&db), (81, 1), "and no longer");
+    drop(file);
+    db.close().unwrap();
+    tiny().restore(path("backup"), None, RestoreTo::End, path("alone")).unwrap();
+    let alone = tiny().open(path("alone")).unwrap();
+    assert_all(&alone, 1);
+    let other = alone.page_file("other").unwrap();
+    assert_eq!(alone.snapshot().read_page(&other, 3).unwrap(), [5; PAGE]);
+    settle(&alone);
+    assert_holds(&alone, 41);
+    let archived = || options().archive(|archive| archive.directory(path("archive")));
+    let db = archived().open(path("db")).unwrap();
+    put_forty(&db, 3);
+    assert_eq!(shadows_and_logged(&db), (0, 40), "an archive has to have it");
+    db.backup(path("second"), &mut |_| ControlFlow::Continue(())).unwrap();
+    put_forty(&db, 4);
+    db.close().unwrap();
+    // Neither the first backup nor any log has what was put between.
+    let error =
+        tiny().restore(path("backup"), Some(&path("archive")), RestoreTo::End, path("no")).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unusable), "{error}");
+    tiny().restore(path("second"), Some(&path("archive")), RestoreTo::End, path("yes")).unwrap();
+    assert_all(&tiny().open(path("yes")).unwrap(), 4);
+}
+
+/// Ten parts of one page are one image, and what a transaction writes over is never written.
+#[test]
+fn a_page_that_a_transaction_puts_again_and_again_is_written_once() {
+    for (recovery, expected) in [(PageRecovery::Shadow, (2, 0)), (PageRecovery::Log, (0, 2))] {
+        let db = tiny()
+            .tuning(|tuning| tuning.page_recovery(recovery).page_file_bytes(64 << 10))
+            .create_on(Bed::new(1).plain())
+            .unwrap();
+        let file = db.create_page_file("f").unwrap();
+        let log_end = db.statistics().log_end.0;
+        let mut tx = db.begin();
+        (0..10).for_each(|at| tx.write_page(&file, 0, 100 * at, b"a part").unwrap());
+        tx.put_page(&file, 1, &[1; PAGE]).unwrap();
+        let before = tx.savepoint();
+        tx.put_page(&file, 1, &[2; PAGE]).unwrap();
+        tx.put_page(&file, 2, &[2; PAGE]).unwrap();
+        tx.rollback_to(&before).unwrap();
+        assert_eq!(tx.read_page(&file, 1).unwrap(), [1; PAGE]);
+        tx.put_page(&file, 1, &[3; PAGE]).unwrap();
+        tx.put_page(&file, 5, &[3; PAGE]).unwrap();
+        tx.free_page(&file, 5).unwrap();
+        let log = db.statistics().log_end.0 - log_end;
+        assert!(log < 2048, "{log} bytes of log, and no content");
+        tx.commit().unwrap();
+        assert_eq!(shadows_and_logged(&db), expected);
+        assert_eq!(db.snapshot().read_page(&file, 1).unwrap(), [3; PAGE]);
+        assert_eq!(db.snapshot().read_page(&file, 0).unwrap()[900..906], *b"a part");
+        assert_eq!(db.statistics().txn.image_bytes, 0);
+        // An abort writes no page.
+        let mut tx = db.begin();
+        (0..40).for_each(|page| tx.put_page(&file, page, &[9; PAGE]).unwrap());
+        tx.rollback().unwrap();
+        assert_eq!(shadows_and_logged(&db), expected);
+        assert_eq!(db.statistics().txn.image_bytes, 0);
+        settle(&db);
+        assert_holds(&db, 2);
+    }
+}

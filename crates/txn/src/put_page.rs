@@ -1,0 +1,150 @@
+//! Pages that rows name: their private images, and how these become durable: as shadows, or through
+//! the log.
+//!
+//! The order, and why a crash at each point is harmless (`docs/lab/2026-11-25-shadows.md`):
+//! 1. images that are to be shadows are written to free places, durably, and named by map records
+//!    (`PageTier::write_shadows`); what the tier does not take is logged;
+//! 2. the others are logged, each by one record, and applied to frames;
+//! 3. only then is the commit or prepare record appended.
+//!
+//! So all that a commit record makes reachable lies before it in the log, or is durable and named
+//! before it in the log. No other transaction can meet the pages before 3, and an undo frees them,
+//! written or not.
+//!
+//! Frames: none may hold a page's zeros when it gets its content below. No thread has a reason to
+//! read such a page; what one did that was led there by damage is undone here, before and after the
+//! write.
+
+use crate::error::TxnError;
+use crate::image_choice::choose;
+use crate::manager::TxnManager;
+use crate::page_images::PageImage;
+use crate::shadows::Images;
+use crate::transaction::Transaction;
+use firndb_base::PageId;
+use firndb_base::sync::atomic::Ordering;
+use firndb_btree::Tree;
+use firndb_log::LogClass;
+use firndb_tier::PageWrite;
+
+impl TxnManager {
+    /// Has all images logged from here on, until [`TxnManager::unbar_shadows`]. When it returns,
+    /// the record of every shadow is in the log, and no other comes.
+    pub fn bar_shadows(&self) {
+        self.shadows.bar();
+    }
+
+    /// Lifts one bar.
+    pub fn unbar_shadows(&self) {
+        self.shadows.unbar();
+    }
+
+    /// Makes images durable, or puts them into the log. Called with no lock and no latch held.
+    ///
+    /// Errors: the images that were not written are lost; the transaction cannot be committed.
+    fn write_images(&self, images: Images) -> Result<(), TxnError> {
+        let (mut logged, shadows) = choose(self.options.page_recovery, images);
+        if !shadows.is_empty() {
+            let left = self.shadows.write(shadows, |writes| self.write_shadows(writes));
+            logged.extend(left);
+        }
+        self.shadows.counters.logged.fetch_add(logged.len() as u64, Ordering::Relaxed);
+        for image in logged {
+            self.with_log_space(|| {
+                firndb_btree::fill_page(&self.pool, image.page, &image.bytes, LogClass::Normal)?;
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
+        writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+        self.pool.tier().write_shadows(writes);
+        writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+    }
+}
+
+impl Transaction {
+    /// As [`Transaction::replace_flagged`], of a row that names a page: a page is taken into use
+    /// with `image`, which is not all zeros, as its content, and the row becomes its number in
+    /// eight bytes. If the change is undone, the page is freed with it. `whole` says whether the
+    /// caller has put all of the page. The image is private until the transaction ends well
+    /// ([`Transaction::private_image`]).
+    pub fn put_page(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        (image, whole): (&[u8], bool),
+        old: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
+        let before = self.write_naming(tree, key, old)?;
+        let (page, version) = self.taken.take().expect("such a write takes a page into use");
+        let index = self.next_index() - 1;
+        let image = PageImage { page, version, bytes: image.to_vec(), whole };
+        let images = self.images.get_or_insert_default();
+        images.add((tree.id(), key.into()), index, image, &self.manager.image_bytes);
+        self.write_images_over_budget()?;
+        Ok(before)
+    }
+
+    /// Replaces the content of the page that a row names by another that is not all zeros, if this
+    /// transaction has put it and no savepoint was made since; false, and nothing is changed, if it
+    /// has not.
+    pub fn replace_image(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        (image, whole): (&[u8], bool),
+    ) -> Result<bool, TxnError> {
+        if self.images.is_none() {
+            return Ok(false);
+        }
+        self.begin_write()?;
+        self.writes += 1;
+        let savepoint = self.newest_savepoint.load(Ordering::Relaxed);
+        let images = self.images.as_mut();
+        let Some(private) = images.and_then(|images| images.replaceable(tree.id(), key, savepoint)) else {
+            return Ok(false);
+        };
+        private.bytes.copy_from_slice(image);
+        private.whole |= whole;
+        Ok(true)
+    }
+
+    /// The content of a page that this transaction has put and not yet written.
+    #[must_use]
+    pub fn private_image(&self, page: PageId) -> Option<&[u8]> {
+        self.images.as_ref()?.get(page)
+    }
+
+    /// The last change of this transaction made a row name `page` no more.
+    pub fn supersede_image(&mut self, page: PageId) {
+        let index = self.next_index().checked_sub(1);
+        if let (Some(images), Some(index)) = (&mut self.images, index) {
+            images.supersede(page, index);
+        }
+    }
+
+    /// Before the commit or prepare record: everything that it makes reachable becomes durable, or
+    /// gets into the log.
+    pub(crate) fn settle_images(&mut self) -> Result<(), TxnError> {
+        match self.images.take() {
+            None => Ok(()),
+            Some(mut images) => self.manager.write_images(images.take(None)),
+        }
+    }
+
+    /// Writes the transaction's images early if all images take more memory than they may.
+    pub(crate) fn write_images_over_budget(&mut self) -> Result<(), TxnError> {
+        let manager = &self.manager;
+        if manager.image_bytes.load(Ordering::Relaxed) <= manager.options.page_file_bytes {
+            return Ok(());
+        }
+        let savepoint = self.newest_savepoint.load(Ordering::Relaxed);
+        let Some(images) = &mut self.images else { return Ok(()) };
+        let images = images.take(Some(savepoint));
+        manager.shadows.counters.early.fetch_add(images.len() as u64, Ordering::Relaxed);
+        self.manager.write_images(images)
+    }
+}
