@@ -6,12 +6,11 @@
 //!
 //! | call | group |
 //! |---|---|
-//! | [`Tree::modify_naming`] | page allocated · its content (`TREE_IMAGE`) · the leaf's change |
-//! | [`Tree::modify_naming_unwritten`] | page allocated · the leaf's change |
+//! | [`Tree::modify_naming`] | page allocated · the leaf's change |
 //! | [`Tree::modify_freeing`] | page freed · the leaf's change |
 //! | [`Tree::sweep_naming`] | pages freed · entries of one leaf removed |
 //!
-//! A page that was taken into use without content has to get it ([`fill_page`], or a shadow of the
+//! A page is taken into use without content, and has to get it ([`fill_page`], or a shadow of the
 //! tier's) before a reader may meet the entry.
 //!
 //! Latches: the new page is latched while nothing points to it; a page to be freed is latched below
@@ -36,14 +35,6 @@ use firndb_log::{Log, LogClass, LogErrorKind, Record};
 
 /// Pages freed by one group of [`Tree::sweep_naming`], at most.
 const FREED_MAX: usize = 32;
-
-/// The first content of a page taken into use.
-#[derive(Clone, Copy)]
-enum Content<'a> {
-    Image(&'a [u8]),
-    /// None yet.
-    Unwritten,
-}
 
 /// What a try at a change came to.
 enum Outcome<R> {
@@ -78,34 +69,11 @@ pub struct SweptNames {
 }
 
 impl Tree {
-    /// As [`Tree::modify_with`]; besides, a page is taken into use, with `image` and zeros behind
-    /// it as its content. `decide` is given its number, which the entry that it asks for must
-    /// name. If it asks for no change, no page is taken into use.
+    /// As [`Tree::modify_with`]; besides, a page is taken into use without content. `decide` is
+    /// given its number, which the entry that it asks for must name. If it asks for no change, no
+    /// page is taken into use. Also returns the page, and a version for its first content, later
+    /// than that of its allocation.
     pub fn modify_naming<R, E: From<TreeError>>(
-        &self,
-        key: &[u8],
-        class: LogClass,
-        image: &[u8],
-        mut decide: impl FnMut(PageId, Option<&[u8]>, &mut Change, &mut Vec<u8>) -> Result<R, E>,
-        garbage: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<R, E> {
-        assert!(image.len() <= self.pool().page_size(), "an image fits its page");
-        self.modify_with_pages(
-            key,
-            class,
-            Some(Content::Image(image)),
-            |page, current, change, attachment| {
-                let page = page.expect("reserved for this image");
-                decide(page, current, change, attachment).map(|result| (result, None))
-            },
-            garbage,
-        )
-        .map(|(result, _)| result)
-    }
-
-    /// As [`Tree::modify_naming`], without content: also returns the page taken into use, and a
-    /// version for its first content, later than that of its allocation.
-    pub fn modify_naming_unwritten<R, E: From<TreeError>>(
         &self,
         key: &[u8],
         class: LogClass,
@@ -115,7 +83,7 @@ impl Tree {
         self.modify_with_pages(
             key,
             class,
-            Some(Content::Unwritten),
+            true,
             |page, current, change, attachment| {
                 let page = page.expect("reserved for this entry");
                 decide(page, current, change, attachment).map(|result| (result, None))
@@ -135,14 +103,14 @@ impl Tree {
                       current: Option<&[u8]>,
                       change: &mut Change,
                       attachment: &mut Vec<u8>| { decide(current, change, attachment) };
-        self.modify_with_pages(key, class, None, decide, |_, _| false).map(|(result, _)| result)
+        self.modify_with_pages(key, class, false, decide, |_, _| false).map(|(result, _)| result)
     }
 
     fn modify_with_pages<R, E: From<TreeError>>(
         &self,
         key: &[u8],
         class: LogClass,
-        content: Option<Content<'_>>,
+        takes_page: bool,
         mut decide: impl FnMut(
             Option<PageId>,
             Option<&[u8]>,
@@ -154,11 +122,11 @@ impl Tree {
         self.check_key(key)?;
         loop {
             let mut stock = Stock::new(self.pool(), class);
-            if content.is_some() {
+            if takes_page {
                 stock = stock.expecting(Lack::NewPages(1));
             }
             let outcome = stock
-                .run(|stock| self.try_modify_with_pages(stock, key, content, &mut decide, &mut garbage))?;
+                .run(|stock| self.try_modify_with_pages(stock, key, takes_page, &mut decide, &mut garbage))?;
             match outcome? {
                 Outcome::Done(result, taken) => return Ok((result, taken)),
                 Outcome::Removed(result) => {
@@ -185,7 +153,7 @@ impl Tree {
         &'p self,
         stock: &mut Stock<'p>,
         key: &[u8],
-        content: Option<Content<'_>>,
+        takes_page: bool,
         decide: &mut impl FnMut(
             Option<PageId>,
             Option<&[u8]>,
@@ -194,7 +162,7 @@ impl Tree {
         ) -> Result<(R, Option<PageId>), E>,
         garbage: &mut impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Result<Outcome<R>, E>, Stop> {
-        let fresh = content.map(|content| stock.take().map(|page| (page, content))).transpose()?;
+        let fresh = takes_page.then(|| stock.take()).transpose()?;
         // With a page from the stock the thread holds a latch: it must not wait for the frame of a
         // hint, which may have got that very page, or one that another thread has reserved.
         let (leaf, parts) = match fresh {
@@ -208,7 +176,7 @@ impl Tree {
         let found = node.search(key).map_err(damaged)?;
         let value = found.ok().map(|slot| node.value(slot)).transpose().map_err(damaged)?;
         let (mut change, mut attachment, mut body) = (Change::Keep, Vec::new(), Vec::new());
-        let named = fresh.as_ref().map(|(page, _)| page.page());
+        let named = fresh.as_ref().map(|page| page.page());
         let (result, freed) = match decide(named, value, &mut change, &mut attachment) {
             Ok(decided) => decided,
             Err(error) => return Ok(Err(error)),
@@ -234,13 +202,8 @@ impl Tree {
         let removes = matches!(change, Change::Remove);
         change.recycle();
         let mut group = Group::new(stock);
-        match fresh {
-            Some((fresh, Content::Image(image))) => {
-                let draft = fresh.draft(&[], |body| op::image(body, image));
-                group.fill(fresh, draft);
-            }
-            Some((fresh, Content::Unwritten)) => group.allocate_unwritten(fresh),
-            None => {}
+        if let Some(fresh) = fresh {
+            group.allocate_unwritten(fresh);
         }
         if let Some(freed) = freed {
             self.free_named(&mut group, page, &[freed])?;

@@ -18,7 +18,7 @@
 //! keeps readers out.
 
 use crate::error::TierError;
-use crate::page_cache::{Cached, PageCache};
+use crate::page_cache::PageCache;
 use crate::page_reads::PageReads;
 use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Whereabouts, Written};
 use crate::ranks;
@@ -133,21 +133,12 @@ impl PageTier for CacheSwitch {
         }
         self.note_wants(cache.as_ref());
     }
-    /// Past the cache. It should not know such a page; one that it does know is declined, since its
-    /// image would be taken for the page's newest.
+    /// Declined with a cache: groups on its drive may hold images of earlier incarnations of these
+    /// pages, and no younger image of the page would follow them there (`cache/pending.rs`).
     fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
-        let cache = self.cache.read();
-        let Some(cache) = &*cache else { return self.store.write_shadows(writes) };
-        let (mut unknown, known): (Vec<_>, Vec<_>) =
-            writes.iter_mut().partition(|write| cache.cached(write.page) == Cached::No);
-        known.into_iter().for_each(|write| write.outcome = Ok(Written::Declined));
-        let mut shadows: Vec<PageWrite<'_>> = unknown
-            .iter()
-            .map(|write| PageWrite::back(write.page, write.version, write.recovery_lsn, write.data))
-            .collect();
-        self.store.write_shadows(&mut shadows);
-        for (write, shadow) in unknown.iter_mut().zip(shadows) {
-            write.outcome = shadow.outcome;
+        match *self.cache.read() {
+            Some(_) => writes.iter_mut().for_each(|write| write.outcome = Ok(Written::Declined)),
+            None => self.store.write_shadows(writes),
         }
     }
     fn make_batch_space(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Private images: the content of pages that a transaction has put, until it is decided how it
 //! becomes durable.
 //!
-//! A put takes a page into use without content (`Tree::modify_naming_unwritten`); its image stays
+//! A put takes a page into use without content (`Tree::modify_naming`); its image stays
 //! here. Invariants:
 //! * An image is here, or its content is in the store or in the log; before a commit or prepare
 //!   record is appended, that of every page that a row names is not here any more (`shadows.rs`).
@@ -9,8 +9,11 @@
 //! * An image is replaced in place only if no return to a savepoint can need what it was: none was
 //!   made since the put. Else another page is taken into use, and the image before is *superseded*
 //!   by the undo entry of that change. It comes back if that entry is undone.
+//! * Images that are being written are *lent*. Those that could not be written come back: the
+//!   transaction goes on, and writes them at its end.
 //! * A rollback drops images and writes no page: undoing frees the pages.
-//! * Bytes of all images are counted in the manager's total, from `add` to the drop.
+//! * Bytes of all images are counted in the manager's total, from `add` until they are written or
+//!   dropped.
 
 use firndb_base::hash::FixedMap;
 use firndb_base::sync::Arc;
@@ -41,13 +44,10 @@ struct Private {
     index: u32,
     /// The undo entry of the change by which its row names it no more.
     superseded: Option<u32>,
-    image: PageImage,
-}
-
-impl Private {
-    fn memory(&self) -> usize {
-        IMAGE_OVERHEAD + self.image.bytes.len() + 2 * self.row.1.len()
-    }
+    /// `None` while it is lent.
+    image: Option<PageImage>,
+    /// What is counted for it.
+    memory: usize,
 }
 
 /// The private images of one transaction.
@@ -65,7 +65,7 @@ pub(crate) type OfTransaction = Option<Box<PageImages>>;
 impl PageImages {
     /// The content of a page, if it is here.
     pub fn get(&self, page: PageId) -> Option<&[u8]> {
-        self.pages.get(&page).map(|private| &*private.image.bytes)
+        self.pages.get(&page)?.image.as_ref().map(|image| &*image.bytes)
     }
 
     /// The image of the page that the row names, if it may be replaced in place: the newest
@@ -73,15 +73,16 @@ impl PageImages {
     pub fn replaceable(&mut self, tree: TreeId, key: &[u8], savepoint: u32) -> Option<&mut PageImage> {
         let page = self.current.get(&(tree, Box::from(key)))?;
         let private = self.pages.get_mut(page).expect("a current image is here");
-        (private.index >= savepoint).then_some(&mut private.image)
+        private.image.as_mut().filter(|_| private.index >= savepoint)
     }
 
     /// Keeps the image of a page just taken into use, whose row was changed with undo entry
     /// `index`; `total` counts the bytes of all transactions' images.
     pub fn add(&mut self, row: Row, index: u32, image: PageImage, total: &Arc<AtomicUsize>) {
         let page = image.page;
-        let private = Private { row, index, superseded: None, image };
-        total.fetch_add(private.memory(), Ordering::Relaxed);
+        let memory = IMAGE_OVERHEAD + image.bytes.len() + 2 * row.1.len();
+        let private = Private { row, index, superseded: None, image: Some(image), memory };
+        total.fetch_add(memory, Ordering::Relaxed);
         self.total.get_or_insert_with(|| total.clone());
         self.current.insert(private.row.clone(), page);
         let before = self.pages.insert(page, private);
@@ -102,7 +103,7 @@ impl PageImages {
     pub fn return_to(&mut self, index: u32) {
         let undone: Vec<PageId> =
             self.pages.iter().filter(|(_, private)| private.index >= index).map(|(page, _)| *page).collect();
-        undone.into_iter().for_each(|page| drop(self.remove(page)));
+        undone.into_iter().for_each(|page| self.remove(page));
         for (page, private) in &mut self.pages {
             if private.superseded.is_some_and(|superseded| superseded >= index) {
                 private.superseded = None;
@@ -111,33 +112,47 @@ impl PageImages {
         }
     }
 
-    /// Takes all images out that some reader, or a return to a savepoint, may want, in the order of
-    /// their pages. The newest savepoint is the one before undo entry `savepoint`; `None`: none can
-    /// be returned to any more. The others are dropped.
-    pub fn take(&mut self, savepoint: Option<u32>) -> Vec<PageImage> {
+    /// Lends all images that some reader, or a return to a savepoint, may want, in the order of
+    /// their pages, until [`PageImages::end_loan`]. The newest savepoint is the one before undo entry
+    /// `savepoint`; `None`: none can be returned to any more. The others are dropped.
+    pub fn lend(&mut self, savepoint: Option<u32>) -> Vec<PageImage> {
         let mut pages: Vec<PageId> = self.pages.keys().copied().collect();
         pages.sort_unstable();
-        let taken = pages.into_iter().filter_map(|page| {
-            let private = self.remove(page);
+        let lent = pages.into_iter().filter_map(|page| {
+            let private = self.pages.get_mut(&page).expect("just listed");
             let may_return = savepoint.is_some_and(|savepoint| private.index < savepoint);
-            (private.superseded.is_none() || may_return).then_some(private.image)
+            if private.superseded.is_none() || may_return {
+                return private.image.take();
+            }
+            self.remove(page);
+            None
         });
-        taken.collect()
+        lent.collect()
+    }
+
+    /// Of the images lent, all but the `unwritten` were written: they are private no more.
+    pub fn end_loan(&mut self, unwritten: Vec<PageImage>) {
+        for image in unwritten {
+            let private = self.pages.get_mut(&image.page).expect("it was lent");
+            private.image = Some(image);
+        }
+        let written: Vec<PageId> =
+            self.pages.iter().filter(|(_, private)| private.image.is_none()).map(|(page, _)| *page).collect();
+        written.into_iter().for_each(|page| self.remove(page));
     }
 
     pub fn clear(&mut self) {
         self.return_to(0);
     }
 
-    fn remove(&mut self, page: PageId) -> Private {
+    fn remove(&mut self, page: PageId) {
         let private = self.pages.remove(&page).expect("the caller found it");
         if self.current.get(&private.row) == Some(&page) {
             self.current.remove(&private.row);
         }
         let total = self.total.as_ref().expect("set with the first image");
-        let before = total.fetch_sub(private.memory(), Ordering::Relaxed);
-        assert!(before >= private.memory(), "each image is counted once");
-        private
+        let before = total.fetch_sub(private.memory, Ordering::Relaxed);
+        assert!(before >= private.memory, "each image is counted once");
     }
 }
 
@@ -177,8 +192,31 @@ mod tests {
         images.add(row(1), 1, image(11), &total);
         images.supersede(PageId(10), 1);
         assert_eq!(images.replaceable(TREE, &[1], 1).map(|image| image.page.0), Some(11));
-        assert_eq!(pages(&images.take(None)), [11], "the older one is read by no one");
+        assert_eq!(pages(&images.lend(None)), [11], "the older one is read by no one");
+        assert_ne!(total.load(Ordering::Relaxed), 0, "what is being written is in memory");
+        images.end_loan(Vec::new());
         assert_eq!(total.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn images_that_could_not_be_written_are_private_as_before() {
+        let total = Arc::new(AtomicUsize::new(0));
+        let mut images = PageImages::default();
+        for page in 0..4 {
+            images.add(row(page), u32::from(page), image(u64::from(page) + 10), &total);
+        }
+        let each = total.load(Ordering::Relaxed) / 4;
+        let mut lent = images.lend(Some(0));
+        assert_eq!(pages(&lent), [10, 11, 12, 13]);
+        assert_eq!(images.get(PageId(12)), None);
+        images.end_loan(lent.split_off(2));
+        assert_eq!(images.get(PageId(11)), None, "written");
+        assert_eq!(images.get(PageId(12)), Some(&[12; 100][..]));
+        assert_eq!(total.load(Ordering::Relaxed), 2 * each);
+        images.return_to(3);
+        assert_eq!(pages(&images.lend(None)), [12]);
+        drop(images);
+        assert_eq!(total.load(Ordering::Relaxed), 0, "dropped while it was lent");
     }
 
     #[test]
@@ -198,7 +236,8 @@ mod tests {
         images.supersede(PageId(10), 5);
         images.add(row(3), 7, image(30), &total);
         images.supersede(PageId(30), 8);
-        assert_eq!(pages(&images.take(Some(2))), [10, 12, 20], "30 is wanted by no savepoint");
+        assert_eq!(pages(&images.lend(Some(2))), [10, 12, 20], "30 is wanted by no savepoint");
+        images.end_loan(Vec::new());
         assert!(images.pages.is_empty());
         images.add(row(1), 9, image(13), &total);
         drop(images);

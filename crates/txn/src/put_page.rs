@@ -27,6 +27,9 @@ use firndb_btree::Tree;
 use firndb_log::LogClass;
 use firndb_tier::PageWrite;
 
+/// As many pages as the store writes at once.
+const SHADOWS_A_CALL: usize = 64;
+
 impl TxnManager {
     /// Has all images logged from here on, until [`TxnManager::unbar_shadows`]. When it returns,
     /// the record of every shadow is in the log, and no other comes.
@@ -39,29 +42,36 @@ impl TxnManager {
         self.shadows.unbar();
     }
 
-    /// Makes images durable, or puts them into the log. Called with no lock and no latch held.
-    ///
-    /// Errors: the images that were not written are lost; the transaction cannot be committed.
-    fn write_images(&self, images: Images) -> Result<(), TxnError> {
-        let (mut logged, shadows) = choose(self.options.page_recovery, images);
+    /// Makes images durable, or puts them into the log, and removes them from the list. Called with
+    /// no lock and no latch held. After an error the list has those that were not written.
+    fn write_images(&self, images: &mut Images) -> Result<(), TxnError> {
+        let (logged, shadows) = choose(self.options.page_recovery, std::mem::take(images));
+        *images = logged;
         if !shadows.is_empty() {
-            let left = self.shadows.write(shadows, |writes| self.write_shadows(writes));
-            logged.extend(left);
+            images.extend(self.shadows.write(shadows, |writes| self.write_shadows(writes)));
         }
-        self.shadows.counters.logged.fetch_add(logged.len() as u64, Ordering::Relaxed);
-        for image in logged {
+        let mut logged = 0;
+        let outcome = images.iter().try_for_each(|image| {
             self.with_log_space(|| {
                 firndb_btree::fill_page(&self.pool, image.page, &image.bytes, LogClass::Normal)?;
                 Ok(())
             })?;
-        }
-        Ok(())
+            logged += 1;
+            Ok(())
+        });
+        images.drain(..logged);
+        self.shadows.counters.logged.fetch_add(logged as u64, Ordering::Relaxed);
+        outcome
     }
 
+    /// In batches: a change of the flash cache, which waits for each call of the tier, and keeps all
+    /// others out meanwhile, waits for one at most.
     fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
-        writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
-        self.pool.tier().write_shadows(writes);
-        writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+        for writes in writes.chunks_mut(SHADOWS_A_CALL) {
+            writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+            self.pool.tier().write_shadows(writes);
+            writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+        }
     }
 }
 
@@ -127,12 +137,10 @@ impl Transaction {
     }
 
     /// Before the commit or prepare record: everything that it makes reachable becomes durable, or
-    /// gets into the log.
+    /// gets into the log. After an error the rest is private as before: the transaction can be
+    /// continued, and this be tried again.
     pub(crate) fn settle_images(&mut self) -> Result<(), TxnError> {
-        match self.images.take() {
-            None => Ok(()),
-            Some(mut images) => self.manager.write_images(images.take(None)),
-        }
+        self.write_private_images(None).map(|_| ())
     }
 
     /// Writes the transaction's images early if all images take more memory than they may.
@@ -142,9 +150,21 @@ impl Transaction {
             return Ok(());
         }
         let savepoint = self.newest_savepoint.load(Ordering::Relaxed);
-        let Some(images) = &mut self.images else { return Ok(()) };
-        let images = images.take(Some(savepoint));
-        manager.shadows.counters.early.fetch_add(images.len() as u64, Ordering::Relaxed);
-        self.manager.write_images(images)
+        let written = self.write_private_images(Some(savepoint))?;
+        self.manager.shadows.counters.early.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes the images that may be wanted ([`PageImages::lend`]); returns how many.
+    ///
+    /// [`PageImages::lend`]: crate::page_images::PageImages::lend
+    fn write_private_images(&mut self, savepoint: Option<u32>) -> Result<usize, TxnError> {
+        let Some(images) = &mut self.images else { return Ok(0) };
+        let mut lent = images.lend(savepoint);
+        let all = lent.len();
+        let outcome = self.manager.write_images(&mut lent);
+        let written = all - lent.len();
+        images.end_loan(lent);
+        outcome.map(|()| written)
     }
 }

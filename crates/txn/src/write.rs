@@ -410,7 +410,7 @@ impl Transaction {
                 let decide = |page, current: Option<&[u8]>, change: &mut Change, attachment: &mut Vec<u8>| {
                     attempt.decide(Some(page), current, change, attachment)
                 };
-                tree.modify_naming_unwritten(key, LogClass::Normal, decide, garbage).map(|(outcome, new)| {
+                tree.modify_naming(key, LogClass::Normal, decide, garbage).map(|(outcome, new)| {
                     *taken = new;
                     outcome
                 })

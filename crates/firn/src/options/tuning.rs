@@ -174,8 +174,8 @@ impl Tuning {
     }
 
     /// How pages of page files become durable at commit. Default: through the log. While an archive
-    /// or a backup needs their content in the log, they are logged whatever this says. The files
-    /// are the same.
+    /// or a backup needs their content in the log, and with a flash cache, they are logged whatever
+    /// this says.
     #[must_use]
     pub fn page_recovery(mut self, recovery: PageRecovery) -> Tuning {
         self.page_recovery = recovery;

@@ -78,6 +78,23 @@ fn what_backups_and_archives_need_is_no_shadow() {
     assert_all(&tiny().open(path("yes")).unwrap(), 4);
 }
 
+/// Over a flash cache an older image of a page with the same number could be found after a restart.
+#[test]
+fn over_a_flash_cache_images_are_logged() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || recovering(0).cache(|cache| cache.bytes(256 << 10).group_pages(4));
+    let db = options().open(dir.path()).unwrap();
+    db.create_page_file("f").unwrap();
+    put_forty(&db, 1);
+    assert_eq!(shadows_and_logged(&db), (0, 40));
+    db.detach_cache(&mut |_| {}).unwrap();
+    put_forty(&db, 2);
+    assert_eq!(shadows_and_logged(&db), (40, 40));
+    assert_all(&db, 2);
+    db.close().unwrap();
+    assert_all(&options().open(dir.path()).unwrap(), 2);
+}
+
 /// Ten parts of one page are one image, and what a transaction writes over is never written.
 #[test]
 fn a_page_that_a_transaction_puts_again_and_again_is_written_once() {

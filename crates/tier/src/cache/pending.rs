@@ -9,7 +9,9 @@
 //!   before the record that allocates it, and is passed on to `images_from` when the page enters
 //!   the cache. So until a *younger* image of the page is durable here, which in a restart replaces
 //!   all older ones, recovery reads that record and removes older images from the directory
-//!   (`redo.rs`). The front passes the older images first.
+//!   (`redo.rs`). The front passes the older images first. A page of a page file is allocated
+//!   without content, and its recovery LSN is that of the record with its content, which rebuilds
+//!   the page on no older image; contents without record by-pass no cache (`switch.rs`).
 //! * In two cases the log may be truncated though no younger image enters the cache: recovery
 //!   itself, where the new page's recovery LSN is that of its first redone change and not of its
 //!   allocation; and a page that by-passes a cache that is leaving (`leave.rs`). For these a

@@ -129,10 +129,19 @@ fn a_transaction_that_writes_deltas_meets_the_end_of_the_disk() {
 /// Shadows, most of them written early.
 #[test]
 fn pages_of_page_files_meet_the_end_of_the_disk() {
+    pages_meet_the_end(PageRecovery::Shadow);
+}
+
+#[test]
+fn logged_pages_of_page_files_meet_the_end_of_the_disk() {
+    pages_meet_the_end(PageRecovery::Log);
+}
+
+fn pages_meet_the_end(recovery: PageRecovery) {
     let (disks, plan) = (Bed::new(1), FaultPlan::new(1));
     let options = small()
         .buffer_bytes(128 << 10)
-        .tuning(|tuning| tuning.page_recovery(PageRecovery::Shadow).page_file_bytes(8 << 10));
+        .tuning(|tuning| tuning.page_recovery(recovery).page_file_bytes(8 << 10));
     let db = options.create_on(limited(&disks, &plan)).expect("created");
     let file = db.create_page_file("f").expect("a page file");
     let image = |number: u64| vec![number as u8 | 1; file.page_size()];
@@ -147,10 +156,22 @@ fn pages_of_page_files_meet_the_end_of_the_disk() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    let committed = next;
     let mut tx = db.begin();
-    let error = (next..next + 5000).try_for_each(|number| put(&mut tx, number)).expect_err("still full");
+    let error = loop {
+        match put(&mut tx, next) {
+            Ok(()) => next += 1,
+            Err(error) => break error,
+        }
+    };
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
-    tx.commit().expect("what fits can be committed");
+    // The images that could not be written are private still; the page before is one of them.
+    assert_eq!(tx.read_page(&file, next - 1).expect("readable"), image(next - 1));
+    assert_eq!(tx.read_page(&file, next).expect("readable"), vec![0; file.page_size()]);
+    if let Err(error) = tx.commit() {
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        next = committed;
+    }
     for number in 0..next {
         assert_eq!(db.snapshot().read_page(&file, number).expect("readable"), image(number), "{number}");
     }
