@@ -3,8 +3,8 @@
 use crate::journal::Span;
 use crate::ledger::{Entry, Fate, Lists, RowChanges, Rows, contents};
 use firndb::{
-    Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Lsn, Table,
-    TableSpec, Transaction, TransactionOptions,
+    Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Lsn, PageFile,
+    Table, TableSpec, Transaction, TransactionOptions,
 };
 use firndb_adapter::lists::{ListTables, ListTransaction};
 use firndb_base::clock;
@@ -18,6 +18,10 @@ use std::time::Duration;
 const ROWS: u64 = 60;
 /// Bytes of a row before its indexed part.
 const TAG: usize = 4;
+/// Rows from this number on are pages of a page file: the length plus one, in four bytes, and the
+/// contents.
+const PAGES_FROM: u32 = 45;
+const PAGE_LEN: usize = 4;
 
 /// Numbers that all clients of all rounds share.
 #[derive(Debug)]
@@ -44,6 +48,7 @@ impl Counters {
 pub struct Tables {
     lists: ListTables,
     rows: Table,
+    pages: PageFile,
 }
 
 impl Tables {
@@ -59,7 +64,11 @@ impl Tables {
             }
             other => other?,
         };
-        Ok(Tables { lists: ListTables([db.open_table("even")?, db.open_table("odd")?]), rows })
+        let pages = match db.page_file("pages") {
+            Err(error) if error.kind() == ErrorKind::NotFound => db.create_page_file("pages")?,
+            other => other?,
+        };
+        Ok(Tables { lists: ListTables([db.open_table("even")?, db.open_table("odd")?]), rows, pages })
     }
 
     pub fn read_lists(&self, tx: &mut Transaction, keys: u32) -> Result<Lists, Error> {
@@ -74,8 +83,27 @@ impl Tables {
             let (client, number) = row_of(key);
             rows[client as usize].insert(number, value.get(TAG..).unwrap_or_default().to_vec());
         }
+        for (client, rows) in rows.iter_mut().enumerate() {
+            for number in PAGES_FROM..ROWS as u32 {
+                if let Some(contents) = self.read_page(tx, client, number)? {
+                    rows.insert(number, contents);
+                }
+            }
+        }
         Ok(rows)
     }
+
+    fn read_page(&self, tx: &mut Transaction, client: usize, number: u32) -> Result<Option<Vec<u8>>, Error> {
+        let image = tx.read_page(&self.pages, page_of(client, number))?;
+        let (len, contents) = image.split_at(PAGE_LEN);
+        let len = u32::from_be_bytes(len.try_into().expect("four bytes")) as usize;
+        Ok(len.checked_sub(1).map(|len| contents.get(..len).unwrap_or_default().to_vec()))
+    }
+}
+
+/// The page of a client's row.
+fn page_of(client: usize, number: u32) -> u64 {
+    client as u64 * ROWS + u64::from(number)
 }
 
 fn row_key(client: u32, number: u32) -> [u8; 8] {
@@ -343,6 +371,9 @@ impl Running<'_> {
 
     fn put_row(&mut self, rng: &mut Rng) -> Result<(), Error> {
         let number = rng.below(ROWS) as u32;
+        if number >= PAGES_FROM {
+            return self.put_page(number, rng);
+        }
         let len = match rng.below(40) {
             0 => rng.between(3_000, 30_000),
             1..=8 => rng.between(200, 600),
@@ -357,8 +388,33 @@ impl Running<'_> {
         Ok(())
     }
 
+    /// A whole page, or a part of one: then the rest of it stays, behind what counts.
+    fn put_page(&mut self, number: u32, rng: &mut Rng) -> Result<(), Error> {
+        let pages = &self.client.tables.pages;
+        let most = pages.page_size() - PAGE_LEN - contents(self.id, self.parts, 0).len();
+        let contents = contents(self.id, self.parts, rng.below(most as u64 + 1) as usize);
+        self.parts += 1;
+        let mut image = (contents.len() as u32 + 1).to_be_bytes().to_vec();
+        image.extend(&contents);
+        let page = page_of(self.client.client, number);
+        match rng.one_in(2) {
+            true => self.lists.tx.write_page(pages, page, 0, &image)?,
+            false => {
+                image.resize(pages.page_size(), 0);
+                self.lists.tx.put_page(pages, page, &image)?;
+            }
+        }
+        self.rows.insert(number, Some(contents));
+        Ok(())
+    }
+
     fn delete_row(&mut self, rng: &mut Rng) -> Result<(), Error> {
         let number = rng.below(ROWS) as u32;
+        if number >= PAGES_FROM {
+            self.lists.tx.free_page(&self.client.tables.pages, page_of(self.client.client, number))?;
+            self.rows.insert(number, None);
+            return Ok(());
+        }
         self.lists.tx.delete(&self.client.tables.rows, &row_key(self.client.client as u32, number))?;
         self.rows.insert(number, None);
         Ok(())
@@ -367,10 +423,15 @@ impl Running<'_> {
     /// Its own changes are seen by itself.
     fn read_own_rows(&mut self) -> Result<(), Trouble> {
         for (&number, expected) in &self.rows {
-            let key = row_key(self.client.client as u32, number);
-            let found = self.lists.tx.get(&self.client.tables.rows, &key)?;
-            let found = found.as_deref().map(|value| &value[TAG..]);
-            if found != expected.as_deref() {
+            let client = self.client.client;
+            let found = match number >= PAGES_FROM {
+                true => self.client.tables.read_page(&mut self.lists.tx, client, number)?,
+                false => {
+                    let row = self.lists.tx.get(&self.client.tables.rows, &row_key(client as u32, number))?;
+                    row.map(|value| value[TAG..].to_vec())
+                }
+            };
+            if found.as_deref() != expected.as_deref() {
                 return Err(Trouble::Wrong(format!(
                     "transaction {} does not see its own change of row {number}",
                     self.id

@@ -16,7 +16,7 @@ use crate::ledger::Ledger;
 use crate::machine::Machine;
 use crate::medium::Survival;
 use crate::restoring::{Restored, Restoring};
-use crate::scenario::{Round, Scenario, Severity};
+use crate::scenario::{Canary, Round, Scenario, Severity};
 use crate::shadow::Shadow;
 use crate::shelf::Shelf;
 use beside::log_device_fails;
@@ -217,7 +217,12 @@ impl Story {
     fn options(&self, machine: &Machine) -> Options {
         let shadow = self.shadow.clone();
         let options = self.scenario.options().cache(|cache| cache.give_up(self.cache_lost));
-        machine.with_archive(options.wrap_tier(move |tier| shadow.watch(tier)), &self.shelf)
+        let late = self.scenario.canary == Some(Canary::LateShadows);
+        let watch = move |tier| match late {
+            false => shadow.watch(tier),
+            true => shadow.watch_with_late_shadows(tier),
+        };
+        machine.with_archive(options.wrap_tier(watch), &self.shelf)
     }
 
     fn tell(&mut self) {

@@ -8,7 +8,9 @@ use crate::chores::ChoresRound;
 use crate::medium::{Survival, Timing, Uniform};
 use draw::pick;
 use firndb::device::{FaultRule, When};
-use firndb::{ArchiveFull, CachePolicy, CacheSettings, CacheSpec, Deltas, Isolation, Options, Placement};
+use firndb::{
+    ArchiveFull, CachePolicy, CacheSettings, CacheSpec, Deltas, Isolation, Options, PageRecovery, Placement,
+};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
 use firndb_cache_comparators::Compared;
@@ -113,6 +115,8 @@ pub struct Scenario {
     pub version_bytes: usize,
     /// DRAM for deltas that wait, if pages are written as deltas.
     pub delta_bytes: Option<usize>,
+    /// How pages of page files become durable at commit, and DRAM for those of open transactions.
+    pub page_files: (PageRecovery, usize),
     pub store: StoreSetup,
     pub log_devices: usize,
     /// Bytes of each log device.
@@ -163,6 +167,8 @@ pub enum Canary {
     CacheRestore,
     /// A lost flash cache is rebuilt from too little log.
     CacheRebuild,
+    /// A commit record is durable before the shadows of the pages that it makes reachable.
+    LateShadows,
 }
 
 impl Scenario {
@@ -259,6 +265,20 @@ impl Scenario {
         self
     }
 
+    /// The same with commit records before their shadows, and a power cut that can show it.
+    #[must_use]
+    pub fn with_late_shadows(mut self) -> Scenario {
+        self = self.with_canary();
+        self.canary = Some(Canary::LateShadows);
+        self.cache = None;
+        self.page_files = (PageRecovery::Shadow, 64 * self.page_size);
+        for round in &mut self.rounds {
+            round.cache_changes.clear();
+            round.end = End::PowerCut(Duration::from_millis(20), Survival::None);
+        }
+        self
+    }
+
     /// The options for opening and creating.
     #[must_use]
     pub fn options(&self) -> Options {
@@ -276,6 +296,8 @@ impl Scenario {
             options = options.tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(bytes));
         }
         options = options.tuning(|tuning| tuning.placement(self.store.placement));
+        let (recovery, bytes) = self.page_files;
+        options = options.tuning(|tuning| tuning.page_recovery(recovery).page_file_bytes(bytes));
         if let Some((meta_bytes, maps_per_group)) = self.store.layout {
             options = options.store_layout(meta_bytes, maps_per_group);
         }
@@ -307,6 +329,7 @@ impl Scenario {
         }
         match self.canary {
             None => options,
+            Some(Canary::LateShadows) => options,
             Some(Canary::WriteAheadRule) => options.unsafe_skip_wal_rule(),
             Some(Canary::CacheRestore) => options.unsafe_break_cache_restore(),
             Some(Canary::CacheRebuild) => options.unsafe_break_cache_rebuild(),

@@ -72,7 +72,14 @@ impl Shadow {
         let mut pages = self.pages();
         pages.opening += 1;
         pages.known.values_mut().for_each(|known| known.owed = false);
-        Arc::new(Watched { tier, shadow: self.clone() })
+        Arc::new(Watched { tier, shadow: self.clone(), late: None })
+    }
+
+    /// The same, broken: the tiers seem to have taken the shadows of page files before they have.
+    #[must_use]
+    pub fn watch_with_late_shadows(&self, tier: Arc<dyn PageTier>) -> Arc<dyn PageTier> {
+        let _ = self.watch(tier.clone());
+        Arc::new(Watched { tier, shadow: self.clone(), late: Some(Mutex::default()) })
     }
 
     /// Whether others than the buffer read pages: a backup does.
@@ -174,6 +181,30 @@ impl Pages {
 struct Watched {
     tier: Arc<dyn PageTier>,
     shadow: Shadow,
+    /// Where shadows are written late: those that are to be written.
+    late: Option<Mutex<Vec<Late>>>,
+}
+
+/// A shadow that is written late.
+type Late = (PageId, Lsn, Vec<u8>);
+
+impl Watched {
+    /// Keeps the shadows that are to be written late, which seem to have been taken, and writes
+    /// those kept before. False if shadows are not written late.
+    fn put_off(&self, writes: &mut [PageWrite<'_>]) -> bool {
+        let Some(late) = &self.late else { return false };
+        let kept = writes.iter().map(|write| (write.page, write.version, write.data.to_vec())).collect();
+        let due = std::mem::replace(&mut *late.lock().expect("nothing panics under it"), kept);
+        let mut due: Vec<PageWrite<'_>> = due
+            .iter()
+            .map(|(page, version, data)| PageWrite::back(*page, *version, Lsn::MAX, data))
+            .collect();
+        self.tier.write_shadows(&mut due);
+        writes
+            .iter_mut()
+            .for_each(|write| write.outcome = Ok(Written::Taken { base: None, changes: Changes::NONE }));
+        true
+    }
 }
 
 impl PageTier for Watched {
@@ -181,6 +212,7 @@ impl PageTier for Watched {
     firndb_tier::forward_tier!(tier: sync, settle, version_of, has_change_for_sure, page_is_lost);
     firndb_tier::forward_tier!(tier: oldest_needed_lsn, statistics, whereabouts);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        self.put_off(&mut []);
         let known = |shadow: &Shadow, page| shadow.pages().known.get(&page).copied();
         let before: Vec<Option<Known>> = reads.iter().map(|read| known(&self.shadow, read.page)).collect();
         self.tier.read_batch(reads);
@@ -192,6 +224,7 @@ impl PageTier for Watched {
         }
     }
     fn begin_reads(&self, reads: &mut PageReads, pages: &[(usize, PageId)]) {
+        self.put_off(&mut []);
         for (_, page) in pages {
             let mut shadow = self.shadow.pages();
             let known = shadow.known.get(page).copied();
@@ -223,6 +256,9 @@ impl PageTier for Watched {
     /// allocation back with it, or leaves the page as one that is freed before it is read.
     fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
         writes.iter().for_each(|write| self.shadow.pages().offered(write));
+        if self.put_off(writes) {
+            return;
+        }
         self.tier.write_shadows(writes);
         let mut pages = self.shadow.pages();
         writes.iter().for_each(|write| pages.written(write, None));

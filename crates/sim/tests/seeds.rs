@@ -53,6 +53,14 @@ fn a_flash_cache_that_comes_back_wrong_is_noticed() {
     }
 }
 
+/// A page that a durable commit made reachable, and of which the content is nowhere.
+#[test]
+fn a_commit_record_before_its_shadows_is_noticed() {
+    let found = |seed| run(&Scenario::new(seed).with_late_shadows()).wrong.join("; ");
+    let noticed = (0..20).map(found).find(|wrong| wrong.contains("lost its content"));
+    assert!(noticed.is_some(), "no row without its page was seen");
+}
+
 /// As many seeds as `FIRN_SIM_SECONDS` hold, or 15 seconds, on all processors; from `FIRN_SEED` on,
 /// or 2000.
 #[test]

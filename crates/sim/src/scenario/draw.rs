@@ -5,7 +5,7 @@ use crate::array::{ArrayRound, ArraySetup};
 use crate::chores::{self, ChoresRound};
 use crate::medium::Survival;
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firndb::{Isolation, Placement};
+use firndb::{Isolation, PageRecovery, Placement};
 use firndb_base::rng::Rng;
 use firndb_base::sim::Policy;
 use firndb_cache_comparators::{Comparator, Compared};
@@ -21,6 +21,13 @@ fn delta_bytes(seed: u64, page_size: usize) -> Option<usize> {
     let rng = &mut Rng::new(seed ^ 0xDE17_A501);
     let pages = pick(rng, &[0, 2, 8, 64]);
     rng.one_in(2).then_some(pages * page_size)
+}
+
+/// How pages of page files become durable, and memory for private ones; of its own numbers, too.
+fn page_files(seed: u64, page_size: usize) -> (PageRecovery, usize) {
+    let rng = &mut Rng::new(seed ^ 0x9A6E_F11E);
+    let recovery = pick(rng, &[PageRecovery::Log, PageRecovery::Shadow, PageRecovery::Hybrid]);
+    (recovery, pick(rng, &[0, 2, 8, 64]) * page_size)
 }
 
 impl StoreSetup {
@@ -71,6 +78,7 @@ impl Scenario {
             frames: pick(rng, &[64, 80, 128, 512]),
             version_bytes: pick(rng, &[1000, 20_000, 1 << 20]),
             delta_bytes: delta_bytes(seed, page_size),
+            page_files: page_files(seed, page_size),
             store: StoreSetup::draw(seed),
             log_devices,
             log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),

@@ -22,6 +22,7 @@ impl fmt::Display for Scenario {
             self.canary.map_or(String::new(), |canary| format!(", BROKEN: {canary:?}"))
         )?;
         writeln!(f, "deltas that wait: {:?} bytes; {:?}", self.delta_bytes, self.store)?;
+        writeln!(f, "pages of page files: {:?}, {} bytes private", self.page_files.0, self.page_files.1)?;
         writeln!(f, "{:?}", self.array)?;
         writeln!(f, "outliers of the log: {:?}; cache: {:?}; {:?}", self.hiding, self.cache, self.policy)?;
         for (number, round) in self.rounds.iter().enumerate() {
