@@ -113,7 +113,7 @@ impl PageImages {
     }
 
     /// Lends all images that some reader, or a return to a savepoint, may want, in the order of
-    /// their pages, until [`PageImages::end_loan`]. The newest savepoint is the one before undo entry
+    /// their pages, until [`PageImages::end_loan`]. The newest savepoint is that before undo entry
     /// `savepoint`; `None`: none can be returned to any more. The others are dropped.
     pub fn lend(&mut self, savepoint: Option<u32>) -> Vec<PageImage> {
         let mut pages: Vec<PageId> = self.pages.keys().copied().collect();

@@ -64,8 +64,8 @@ impl TxnManager {
         outcome
     }
 
-    /// In batches: a change of the flash cache, which waits for each call of the tier, and keeps all
-    /// others out meanwhile, waits for one at most.
+    /// In batches: a change of the flash cache, which keeps all others out while it waits for calls
+    /// of the tier, waits for one at most.
     fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
         for writes in writes.chunks_mut(SHADOWS_A_CALL) {
             writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));

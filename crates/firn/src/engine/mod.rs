@@ -168,14 +168,8 @@ impl Engine {
             archive_need,
             recovery,
         } = parts;
-        let checkpointer = {
-            let superblock = losses.superblock.lock();
-            let share = superblock.log_bytes() / u64::from(superblock.copies()) / 8;
-            let interval = options.tuning.checkpoint_log_bytes.unwrap_or(share);
-            let opened = recovery.opened().unwrap_or_else(|| Opened::created(&log));
-            let time = RecoveryTime::new(options.recovery_time, &opened);
-            Arc::new(Checkpointer::new(interval, time, superblock.checkpoint))
-        };
+        let opened = recovery.opened().unwrap_or_else(|| Opened::created(&log));
+        let checkpointer = Arc::new(checkpointer(options, &losses.superblock.lock(), &opened));
         let engine = Arc::new(Engine {
             superblock: losses.superblock.clone(),
             devices: losses.devices.clone(),
@@ -396,6 +390,12 @@ impl Engine {
         }
         written.and(sealed)
     }
+}
+
+fn checkpointer(options: &Options, superblock: &Superblock, opened: &Opened) -> Checkpointer {
+    let share = superblock.log_bytes() / u64::from(superblock.copies()) / 8;
+    let interval = options.tuning.checkpoint_log_bytes.unwrap_or(share);
+    Checkpointer::new(interval, RecoveryTime::new(options.recovery_time, opened), superblock.checkpoint)
 }
 
 fn opened_read_only() -> Error {
