@@ -72,7 +72,7 @@ pub use shape::CacheShape;
 pub use state::FlashCache;
 
 use crate::error::TierError;
-use crate::page_cache::drive_times::DriveTimes;
+use crate::page_cache::drive_times::{CacheSizes, DriveTimes};
 use crate::page_cache::header::CacheHeader;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::statistics::CacheStatistics;
@@ -199,7 +199,7 @@ impl PageCache for FlashCache {
     fn leave_step(&self) -> Result<Progress, TierError> {
         self.leave_step()
     }
-    fn weigh(&self, times: &dyn Fn(usize) -> DriveTimes) {
+    fn weigh(&self, times: &dyn Fn(CacheSizes) -> DriveTimes) {
         FlashCache::weigh(self, times);
     }
     fn keep_rebuildable(&self, from: Option<Lsn>) {

@@ -12,7 +12,7 @@ pub mod statistics;
 
 use crate::error::TierError;
 use crate::page_tier::{PageRead, PageTier, PageWrite};
-use drive_times::DriveTimes;
+use drive_times::{CacheSizes, DriveTimes};
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::Device;
@@ -105,9 +105,9 @@ pub trait PageCache: PageTier {
     /// log has been kept for what the cache holds now, if it has.
     fn keep_rebuildable(&self, _from: Option<Lsn>) {}
 
-    /// Lets the cache weigh its drive's time against the store's; `times` are those of a cache with
-    /// groups of that many bytes. For a cache whose policy has a use for it.
-    fn weigh(&self, _times: &dyn Fn(usize) -> DriveTimes) {}
+    /// Lets the cache weigh its drive's time against the store's; `times` are those of a cache of
+    /// these sizes. For a cache whose policy has a use for it.
+    fn weigh(&self, _times: &dyn Fn(CacheSizes) -> DriveTimes) {}
 
     /// The LSN from which the log must be kept for redo to rebuild what the cache holds. A cache in
     /// which nothing is newer than the store's, except what [`PageTier::oldest_needed_lsn`] already

@@ -3,7 +3,7 @@
 use crate::options::Options;
 use crate::options::page_writes::RUN_PAGES;
 use firndb_profile::{Access, DeviceCosts, Order, Submission, Work};
-use firndb_tier::page_cache::drive_times::DriveTimes;
+use firndb_tier::page_cache::drive_times::{CacheSizes, DriveTimes};
 
 /// Requests waiting at a busy drive, random ones and sequential ones: as drives' rates are printed.
 const RANDOM_DEPTH: u32 = 32;
@@ -13,13 +13,13 @@ const STORE_OVER_CACHE: u64 = 4;
 
 impl Options {
     /// The drives' times with pages of `page_size`, a cache of `cache_bytes` and a store of
-    /// `store_bytes` so far, by the bytes of a group; `None` unless both have profiles.
+    /// `store_bytes` so far, by the cache's sizes; `None` unless both have profiles.
     pub(crate) fn drive_times(
         &self,
         page_size: usize,
         cache_bytes: u64,
         store_bytes: u64,
-    ) -> Option<impl Fn(usize) -> DriveTimes> {
+    ) -> Option<impl Fn(CacheSizes) -> DriveTimes> {
         let (cache, (store, _)) = (self.cache_profile()?, self.store_profile()?);
         let (cache, store) = (DeviceCosts::of(cache), DeviceCosts::of(store));
         let (page, submission) = (page_size as u64, Submission::Steady);
@@ -36,11 +36,11 @@ impl Options {
             Work { access, bytes, order, depth, submission, span_bytes }
         };
         let store_bytes = store_bytes.max(cache_bytes * STORE_OVER_CACHE);
-        Some(move |group_bytes: usize| {
-            let group = group_bytes as u64;
+        Some(move |sizes: CacheSizes| {
+            let (image, group) = (sizes.image_bytes as u64, sizes.group_bytes as u64);
             let run = random(Access::Write, page * RUN_PAGES, store_bytes);
             DriveTimes {
-                cache_page_read: cache.request_us(&random(Access::Read, page, cache_bytes)),
+                cache_page_read: cache.request_us(&random(Access::Read, image, cache_bytes)),
                 cache_group_read: cache.request_us(&sequential(Access::Read, group, cache_bytes)),
                 cache_group_write: cache.request_us(&sequential(Access::DurableWrite, group, cache_bytes)),
                 store_page_read: store.request_us(&random(Access::Read, page, store_bytes)),

@@ -1,5 +1,14 @@
 //! What requests take of the cache's drive and of the store's.
 
+/// What a cache reads and writes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSizes {
+    /// Bytes of a read of one page, with what the cache keeps beside it.
+    pub image_bytes: usize,
+    /// Bytes of a group.
+    pub group_bytes: usize,
+}
+
 /// Microseconds that one request takes of a drive which is busy with requests of that kind alone:
 /// one over the rate that it reaches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +26,12 @@ pub struct DriveTimes {
 }
 
 impl DriveTimes {
+    /// Whether a page found in the cache takes more than half as much of its drive as a miss would
+    /// take of the store's.
+    pub(crate) fn hits_spare_little(&self) -> bool {
+        2.0 * self.cache_page_read > self.store_page_read
+    }
+
     /// Whether requests for `pages` images take less of the cache's drive than one for the group.
     pub(crate) fn favour_pages(&self, pages: usize) -> bool {
         pages as f64 * self.cache_page_read < self.cache_group_read

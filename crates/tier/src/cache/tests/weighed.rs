@@ -32,6 +32,9 @@ fn replaced(policy: CachePolicy, times: Option<DriveTimes>, invalid: &[usize]) -
     let counting = counting.expect("wrapped");
     if let Some(times) = times {
         rig.cache.weigh(&|_| times);
+        if let Some(balance) = &mut rig.cache.ring.lock().balance {
+            balance.nothing_leaves();
+        }
     }
     let pages = rig.allocate(200);
     let groups = (rig.cache.cache_statistics().slots / 4) as usize;
