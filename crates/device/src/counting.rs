@@ -259,6 +259,12 @@ impl Device for Counting {
         self.inner.begin_read(in_flight, read);
     }
 
+    fn begin_reads(&self, in_flight: &mut InFlight, reads: &mut dyn Iterator<Item = OwnedRead>) {
+        let _call = self.begin();
+        let counted = |read: &OwnedRead| self.counters.reads.add(read.len as u64);
+        self.inner.begin_reads(in_flight, &mut reads.inspect(counted));
+    }
+
     fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
         let _call = self.begin();
         let done = self.inner.next_read(in_flight, until)?;

@@ -102,6 +102,14 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         in_flight.complete(read, outcome);
     }
 
+    /// Begins several reads at once, each as [`Device::begin_read`] does. A device may serve them
+    /// in an order of its own, as a disk's arm does.
+    fn begin_reads(&self, in_flight: &mut InFlight, reads: &mut dyn Iterator<Item = OwnedRead>) {
+        for read in reads {
+            self.begin_read(in_flight, read);
+        }
+    }
+
     /// Waits for the next of the reads under way to complete; until `until` at most, if that is
     /// given. `None` if none did, or none is under way.
     fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {

@@ -64,6 +64,13 @@ macro_rules! forward {
         fn begin_read(&self, in_flight: &mut $crate::InFlight, read: $crate::OwnedRead) {
             self.$field.begin_read(in_flight, read);
         }
+        fn begin_reads(
+            &self,
+            in_flight: &mut $crate::InFlight,
+            reads: &mut dyn Iterator<Item = $crate::OwnedRead>,
+        ) {
+            self.$field.begin_reads(in_flight, reads);
+        }
         fn next_read(
             &self,
             in_flight: &mut $crate::InFlight,

@@ -47,6 +47,13 @@ impl Pacer {
         self.moment(completions.into_iter().max().unwrap_or_default())
     }
 
+    /// Submits all requests now; returns the moment at which each completes, in their order.
+    #[must_use]
+    pub fn submit_each(&self, requests: &[Request]) -> Vec<Moment> {
+        let completions = self.model.lock().submit_batch(clock::now().since(self.start), requests);
+        completions.into_iter().map(|completion| self.moment(completion)).collect()
+    }
+
     /// Blocks until `moment`.
     pub fn wait_until(&self, moment: Moment) {
         wait_until(moment);

@@ -46,6 +46,31 @@ struct UnderWay {
     pieces: Vec<Part>,
 }
 
+impl UnderWay {
+    /// One more read of it.
+    fn read(&mut self, number: u64, bufs: &mut Bufs) -> OwnedRead {
+        self.reads += 1;
+        let tag = number << 1 | u64::from(self.is_twice);
+        OwnedRead { offset: self.offset, len: self.len, buf: bufs.take(self.len), tag }
+    }
+}
+
+/// Notes a request for pieces that touch or overlap; returns the read that is to be begun for it.
+fn new_request(
+    under_way: &mut BTreeMap<u64, UnderWay>,
+    late: &LateReads,
+    bufs: &mut Bufs,
+    pieces: Vec<Part>,
+    len: usize,
+) -> OwnedRead {
+    let begun = clock::now();
+    let (number, offset) = (late.begin(begun), pieces[0].offset);
+    let mut request = UnderWay { offset, len, begun, reads: 0, is_twice: false, pieces };
+    let read = request.read(number, bufs);
+    under_way.insert(number, request);
+    read
+}
+
 /// A piece of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
@@ -69,29 +94,26 @@ impl PieceReads {
     /// requests.
     pub(crate) fn begin(&mut self, source: Source<'_>, bufs: &mut Bufs, mut pieces: &[Piece<'_>]) -> usize {
         let requests = merged(pieces);
-        for request in &requests {
+        let Self { in_flight, requests: under_way, .. } = self;
+        let mut reads = requests.iter().map(|request| {
             let (now, later) = pieces.split_at(request.pieces);
-            let parts = now.iter().map(|piece| Part { tag: piece.tag, offset: piece.offset, len: piece.len });
-            self.begin_request(source, bufs, parts.collect(), request.bytes);
             pieces = later;
-        }
+            let parts = now.iter().map(|piece| Part { tag: piece.tag, offset: piece.offset, len: piece.len });
+            new_request(under_way, source.late, bufs, parts.collect(), request.bytes)
+        });
+        source.device.begin_reads(in_flight, &mut reads);
         requests.len()
     }
 
     fn begin_request(&mut self, source: Source<'_>, bufs: &mut Bufs, pieces: Vec<Part>, len: usize) {
-        let begun = clock::now();
-        let (number, offset) = (source.late.begin(begun), pieces[0].offset);
-        let request = UnderWay { offset, len, begun, reads: 0, is_twice: false, pieces };
-        self.requests.insert(number, request);
-        self.begin_read(source, bufs, number);
+        let read = new_request(&mut self.requests, source.late, bufs, pieces, len);
+        source.device.begin_read(&mut self.in_flight, read);
     }
 
-    fn begin_read(&mut self, Source { device, .. }: Source<'_>, bufs: &mut Bufs, number: u64) {
+    /// Begins a request again.
+    fn begin_copy(&mut self, source: Source<'_>, bufs: &mut Bufs, number: u64) {
         let request = self.requests.get_mut(&number).expect("it is under way");
-        let (offset, len) = (request.offset, request.len);
-        let tag = number << 1 | u64::from(request.is_twice);
-        request.reads += 1;
-        device.begin_read(&mut self.in_flight, OwnedRead { offset, len, buf: bufs.take(len), tag });
+        source.device.begin_read(&mut self.in_flight, request.read(number, bufs));
     }
 
     /// Waits for the next request to complete; `None` if none is under way. Also returns how many
@@ -161,7 +183,7 @@ impl PieceReads {
         self.look_at = next;
         for number in &late {
             self.requests.get_mut(number).expect("it is under way").is_twice = true;
-            self.begin_read(source, bufs, *number);
+            self.begin_copy(source, bufs, *number);
         }
         assert!(self.in_flight.count() <= self.requests.len() + COPIES_MAX, "copies are bounded");
         late.len()

@@ -4,7 +4,7 @@
 use firndb_base::clock;
 use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::{Arc, thread};
-use firndb_device::{Device, Durability, Io, IoOp, MemoryDevice};
+use firndb_device::{AlignedBuf, Device, Durability, InFlight, Io, IoOp, MemoryDevice, OwnedRead};
 use firndb_emulate::{Emulated, profiles};
 use firndb_profile::{DeviceProfile, ServiceTable};
 use std::time::Duration;
@@ -101,6 +101,53 @@ fn batch_of(reads: usize) -> (Duration, u64) {
         (time, device.statistics().reads.requests)
     });
     outcome.unwrap().value
+}
+
+/// A disk's arm goes over reads that are begun together once, as over a batch that is waited for as
+/// a whole; begun one by one, they are served in the order in which they came.
+#[test]
+fn reads_begun_together_are_served_in_one_sweep() {
+    let (batch, together, one_by_one) = sim::run(SimOptions::seeded(3), || {
+        let profile = profiles::get("disk-7200").unwrap();
+        let device = || {
+            let memory = MemoryDevice::new("memory");
+            memory.grow(1 << 30, firndb_device::Fill::Reserved).unwrap();
+            Emulated::new(Arc::new(memory), &profile, 1).unwrap()
+        };
+        let offset = |number: u64| (number * 37 % 32) * (32 << 20);
+        let read = |number| OwnedRead {
+            offset: offset(number),
+            len: 4096,
+            buf: AlignedBuf::zeroed(4096),
+            tag: number,
+        };
+        let finish = |device: &Emulated, in_flight: &mut InFlight| {
+            let count = std::iter::from_fn(|| device.next_read(in_flight, None)).count();
+            assert_eq!(count, 32);
+        };
+        let batch = device();
+        let mut buffers = vec![[0u8; 4096]; 32];
+        let mut ios: Vec<Io<'_>> = (0..)
+            .zip(&mut buffers)
+            .map(|(number, buf)| Io { offset: offset(number), op: IoOp::Read(buf), outcome: Ok(()) })
+            .collect();
+        let batch = timed(|| batch.submit(&mut ios));
+        let (disk, mut in_flight) = (device(), InFlight::default());
+        let together = timed(|| {
+            disk.begin_reads(&mut in_flight, &mut (0..32).map(read));
+            finish(&disk, &mut in_flight);
+        });
+        let (disk, mut in_flight) = (device(), InFlight::default());
+        let one_by_one = timed(|| {
+            (0..32).for_each(|number| disk.begin_read(&mut in_flight, read(number)));
+            finish(&disk, &mut in_flight);
+        });
+        (batch, together, one_by_one)
+    })
+    .unwrap()
+    .value;
+    assert_eq!(together, batch);
+    assert!(2 * together < one_by_one, "{together:?} {one_by_one:?}");
 }
 
 #[test]

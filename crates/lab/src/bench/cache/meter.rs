@@ -186,6 +186,12 @@ impl Device for Meter {
         let note = |state: &mut State| self.note_read(state, bytes);
         self.during(note, || self.inner.begin_read(in_flight, read));
     }
+    fn begin_reads(&self, in_flight: &mut InFlight, reads: &mut dyn Iterator<Item = OwnedRead>) {
+        let reads: Vec<OwnedRead> = reads.collect();
+        let lens: Vec<u64> = reads.iter().map(|read| read.len as u64).collect();
+        let note = |state: &mut State| lens.iter().for_each(|bytes| self.note_read(state, *bytes));
+        self.during(note, || self.inner.begin_reads(in_flight, &mut reads.into_iter()));
+    }
     fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
         self.during(|_| {}, || self.inner.next_read(in_flight, until))
     }
