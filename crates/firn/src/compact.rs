@@ -25,6 +25,9 @@ const NAP_MAX: Duration = Duration::from_millis(20);
 /// another.
 const SWEEPS_MAX: u32 = 6;
 const SWEEP_SHARE: u64 = 16;
+/// Steps of one sweep, at most, for each page that is allocated: transactions that go on may leave
+/// rows to be removed without end, which are theirs.
+const STEPS_A_PAGE: u64 = 2;
 /// Checkpoints taken in a row for the sake of one step.
 const CHECKPOINTS_MAX: u32 = 8;
 
@@ -166,7 +169,10 @@ impl Engine {
     fn sweep_rows(&self, progress: Told<'_>) -> Result<ControlFlow<()>, Error> {
         self.txns.sweep_every_tree();
         let mut idle = 0;
-        while idle < IDLE_MAX && (self.txns.has_sweeps() || self.catalog.pending_drops() > 0) {
+        let mut left = STEPS_A_PAGE * self.store.statistics().pages_allocated + u64::from(IDLE_MAX);
+        let waits = || self.txns.has_sweeps() || self.catalog.pending_drops() > 0;
+        while idle < IDLE_MAX && left > 0 && waits() {
+            left -= 1;
             let pages = self.store.statistics().pages_allocated;
             if progress(CompactProgress::Rows(pages)).is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -32,6 +32,18 @@ pub trait Journal: Send + Sync {
     fn flush(&self, lsn: Lsn) -> Result<(), LogError>;
     /// All log before this LSN is durable. Takes no lock.
     fn durable(&self) -> Lsn;
+    /// Whether there is log to spare, for records of work that could wait. Map records may take all
+    /// but the log's last reserve, which checkpoints need; and while a backup or an archive holds
+    /// the log, no checkpoint frees any.
+    fn has_spare(&self) -> bool;
+}
+
+/// The part of the log that work which could wait leaves to others.
+const SPARE_SHARE: u64 = 16;
+
+fn has_spare(log: &Log) -> bool {
+    let space = log.space();
+    space.normal_bytes >= space.capacity_bytes / SPARE_SHARE
 }
 
 impl Journal for Log {
@@ -46,6 +58,9 @@ impl Journal for Log {
     }
     fn durable(&self) -> Lsn {
         self.on_devices()
+    }
+    fn has_spare(&self) -> bool {
+        has_spare(self)
     }
 }
 
@@ -64,5 +79,8 @@ impl Journal for Presumed {
     }
     fn durable(&self) -> Lsn {
         self.0.end()
+    }
+    fn has_spare(&self) -> bool {
+        has_spare(&self.0)
     }
 }

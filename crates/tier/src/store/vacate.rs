@@ -15,14 +15,16 @@
 //! groups are closed only as far as the others are enough for all that is needed. When more is
 //! needed they are opened again before the file grows (`grow.rs`).
 //!
-//! Bounds: an image is copied once. In the background, three images at most for four places of a
-//! group; groups are emptied while a quarter more is free than growth aims at, and only if what
-//! comes back is a thirty-second of the file, which is a few times the map pages read for it.
+//! Bounds: nothing is moved while the log has little space left, since each move is logged, and all
+//! but the last of the log is open to map records (`journal.rs`). An image is copied once. In the
+//! background, three images at most for four places of a group; groups are emptied while a quarter
+//! more is free than growth aims at, and only if what comes back is a thirty-second of the file,
+//! which is a few times the map pages read for it.
 
 use super::circle::{Cleaning, Extent, Vacating};
 use super::geometry::Place;
 use super::state::{State, Store, count};
-use crate::error::TierError;
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::Progress;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -132,11 +134,21 @@ impl Store {
         if cleaning.circle.is_some() || self.journal.get().is_none() || self.poison.check().is_err() {
             return Ok(Progress::Idle);
         }
-        if cleaning.vacating.is_none() {
-            let rests = extent == Extent::Spacious && self.written() < cleaning.vacates_from;
-            if rests || !self.begin_vacating(cleaning, extent)? {
-                return Ok(Progress::Idle);
-            }
+        let is_idle = cleaning.vacating.is_none();
+        if is_idle && extent == Extent::Spacious && self.written() < cleaning.vacates_from {
+            return Ok(Progress::Idle);
+        }
+        if !self.journal()?.has_spare() {
+            return match extent {
+                Extent::Spacious => Ok(Progress::Idle),
+                Extent::Tight => Err(TierError::new(
+                    TierErrorKind::LogFull,
+                    "no pages are moved while the log is nearly full: try again when a backup, the archive or a long transaction holds less of it",
+                )),
+            };
+        }
+        if is_idle && !self.begin_vacating(cleaning, extent)? {
+            return Ok(Progress::Idle);
         }
         self.go_on_vacating(cleaning).map(|()| Progress::Worked)
     }

@@ -87,6 +87,9 @@ impl Journal for Durable {
     fn durable(&self) -> Lsn {
         Lsn(self.end.load(Ordering::SeqCst))
     }
+    fn has_spare(&self) -> bool {
+        true
+    }
 }
 
 struct Run {

@@ -84,6 +84,7 @@ struct Inner {
     end: Lsn,
     durable: Lsn,
     full: bool,
+    short: bool,
     /// Appends still to be refused because the buffer is full.
     refusals: u32,
     facts: Vec<Fact>,
@@ -126,6 +127,10 @@ impl TestLog {
     /// Whether appends fail because the log is full.
     pub fn set_full(&self, full: bool) {
         self.0.lock().full = full;
+    }
+    /// Whether the log has none to spare.
+    pub fn set_short(&self, short: bool) {
+        self.0.lock().short = short;
     }
     /// Refuses the next `appends` appends, like a log with a full buffer.
     pub fn refuse(&self, appends: u32) {
@@ -190,6 +195,9 @@ impl Journal for TestLog {
     }
     fn durable(&self) -> Lsn {
         self.0.lock().durable
+    }
+    fn has_spare(&self) -> bool {
+        !self.0.lock().short
     }
 }
 

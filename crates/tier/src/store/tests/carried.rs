@@ -156,6 +156,9 @@ impl Journal for Meanwhile {
     fn durable(&self) -> Lsn {
         self.log.durable()
     }
+    fn has_spare(&self) -> bool {
+        self.log.has_spare()
+    }
 }
 
 /// Cause: a bitmap page that could not be read when a record was checked was in memory when it was

@@ -66,6 +66,26 @@ fn compaction_leaves_no_more_free_places_than_growth_aims_at() {
 }
 
 #[test]
+fn nothing_is_moved_while_the_log_has_none_to_spare() {
+    let (log, memory) = (TestLog::new(), Arc::new(MemoryDevice::new("store")));
+    let (store, _) = sparse(memory, &log);
+    log.set_short(true);
+    let records = log.records().len();
+    assert_eq!(store.vacate_step().unwrap(), Progress::Idle);
+    store.begin_compaction();
+    assert_eq!(store.compact_step().unwrap_err().kind, TierErrorKind::LogFull);
+    log.set_short(false);
+    assert_eq!(store.compact_step().unwrap(), Progress::Worked);
+    log.set_short(true);
+    let (moved, logged) = (store.statistics().images_moved, log.records().len());
+    assert!(moved > 0 && logged > records);
+    assert_eq!(store.vacate_step().unwrap(), Progress::Idle, "nor is it gone on with");
+    assert_eq!((store.statistics().images_moved, log.records().len()), (moved, logged));
+    log.set_short(false);
+    assert!(compact(&store) > 2);
+}
+
+#[test]
 fn groups_at_the_end_without_page_numbers_are_cut_off_once_they_are_emptied() {
     let (log, memory) = (TestLog::new(), Arc::new(MemoryDevice::new("store")));
     let (store, left) = sparse(memory.clone(), &log);
