@@ -1,8 +1,8 @@
 //! `firn lab bench`: durable commits on a real device, and papers' figures measured again.
 //!
-//! [`array`], [`cache`], [`delta`], [`log`], [`reads`] and [`space`] share figures and tables
-//! beside a paper's ([`figure`]), made of medians with their ranges ([`sampled`]); targets before
-//! they are measured ([`wanted`]); running the simulations that measure ([`cells`],
+//! [`array`], [`cache`], [`delta`], [`log`], [`query`], [`reads`] and [`space`] share figures and
+//! tables beside a paper's ([`figure`]), made of medians with their ranges ([`sampled`]); targets
+//! before they are measured ([`wanted`]); running the simulations that measure ([`cells`],
 //! [`simulation`]); the file that keeps what they found ([`kept`]); pictures ([`picture`]) and
 //! pages ([`report`]).
 
@@ -17,6 +17,7 @@ mod kept;
 mod log;
 mod made;
 mod picture;
+mod query;
 mod reads;
 mod report;
 mod sampled;
@@ -45,6 +46,8 @@ pub enum Bench {
     Reads(reads::BenchReads),
     /// What of the store's file comes back when rows go, by counts
     Space(space::BenchSpace),
+    /// The figures of Myers' thesis on indexes and joins, and the planner's choices
+    Query(query::BenchQuery),
     /// A page of tables, and pictures, of a file of results
     Report(report::Report),
 }
@@ -60,6 +63,7 @@ impl Bench {
             Bench::Array(args) => args.running.json.as_deref(),
             Bench::Reads(args) => args.running.json.as_deref(),
             Bench::Space(args) => args.running.json.as_deref(),
+            Bench::Query(args) => args.running.json.as_deref(),
             Bench::Report(_) => None,
         }
     }
@@ -73,6 +77,7 @@ impl Bench {
             Bench::Array(args) => array::run(args),
             Bench::Reads(args) => reads::run(args),
             Bench::Space(args) => space::run(args),
+            Bench::Query(args) => query::run(args),
             Bench::Report(args) => report::run(args),
         }
     }

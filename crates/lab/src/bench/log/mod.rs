@@ -9,7 +9,7 @@ mod archive_cost;
 pub mod args;
 mod array_figures;
 mod bounds;
-mod devices;
+pub mod devices;
 mod found;
 mod hiding_figures;
 mod latencies_figure;
