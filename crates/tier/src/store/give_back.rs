@@ -99,8 +99,10 @@ impl Store {
             Ok(Progress::Worked) => Ok(Progress::Worked),
             Ok(Progress::Idle) => self.discard_group(last).map(|()| Progress::Idle),
             Err(error) => {
-                if last < header.groups {
-                    self.state.lock().space.unlearn(last);
+                // The header may still count a group that is gone: it could not be written.
+                let mut state = self.state.lock();
+                if last < state.space.groups() {
+                    state.space.unlearn(last);
                 }
                 Err(error)
             }

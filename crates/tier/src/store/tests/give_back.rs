@@ -100,3 +100,49 @@ fn a_group_without_pages_gives_its_space_back_until_it_is_needed() {
     log.flush(log.end()).unwrap();
     compare(&store, &fold(&log.records(), log.end()));
 }
+
+/// A store whose last group returned its space, and is not in use any more.
+fn with_a_hole_at_the_end(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
+    let store = create(device, log);
+    let pages = allocate(&store, log, 500).unwrap();
+    // The last number stays in use, so the file cannot become shorter.
+    publish(&store, log, &[], &pages[10..499]).unwrap();
+    log.flush(log.end()).unwrap();
+    while store.give_back_step().unwrap() == Progress::Worked {}
+    publish(&store, log, &[], &pages[499..]).unwrap();
+    log.flush(log.end()).unwrap();
+    let last = store.state.lock().space.groups() - 1;
+    store.learn(last).unwrap();
+    let mut state = store.state.lock();
+    state.space.release_freed(&store.geometry, log.durable());
+    assert!(state.space.is_hole(&store.geometry, last));
+    drop(state);
+    store
+}
+
+/// Cause: a group was taken for present because the header that could not be written counted it.
+/// Effect: a failed write of that header ended the process.
+#[test]
+fn a_write_that_fails_while_a_hole_is_cut_off_is_an_error() {
+    let mut cut = Vec::new();
+    for nth in 0.. {
+        let (inner, log, plan) = (Arc::new(MemoryDevice::new("store")), TestLog::new(), FaultPlan::new(nth));
+        let store = with_a_hole_at_the_end(Arc::new(Faulty::new(inner.clone(), &plan)), &log);
+        let groups = store.state.lock().space.groups();
+        plan.fail_nth(nth, Calls::Writes, DeviceErrorKind::Failed);
+        let outcome = store.give_back_step();
+        let is_done = plan.fired() == 0;
+        assert_eq!(outcome.is_ok(), is_done, "{nth}: {outcome:?}");
+        cut.push(store.state.lock().space.groups() < groups);
+        plan.heal();
+        drop(store);
+        log.flush(log.end()).unwrap();
+        let redone = recover(inner, &log.records(), Lsn::FIRST, log.end()).unwrap();
+        compare(&redone, &fold(&log.records(), log.end()));
+        if is_done {
+            break;
+        }
+    }
+    // The header's two slots are the last writes.
+    assert!(cut.ends_with(&[false, true, true, true]) && cut.len() > 4, "{cut:?}");
+}
