@@ -18,12 +18,23 @@ use super::meta_page::{MetaId, pages_of_group};
 use super::records::{Change, encode_backing};
 use super::state::{SLACK_BATCHES_NORMAL, State, Store};
 use crate::error::{TierError, TierErrorKind};
-use firndb_base::Progress;
+use firndb_base::{Lsn, Progress};
 use firndb_device::{AlignedBuf, Durability};
 use firndb_log::{Kind, Record};
 
 /// Bytes of zeros written at a time.
 const ZEROS_BYTES: usize = 1 << 20;
+
+/// What becomes of a group's places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    /// Their space is returned.
+    Returned,
+    /// They have space, and are taken once the group is learned.
+    InUse,
+    /// They count as having space and are not taken: the group is about to be cut off.
+    Closed,
+}
 
 impl Store {
     /// Cuts off the last group, or returns the space of another one without used places, as far as
@@ -88,13 +99,7 @@ impl Store {
     /// full file system would be found by a write, which keeps its page dirty.) Called under
     /// `growth`.
     fn cut_off_hole(&self, header: &mut Header, last: u64) -> Result<Progress, TierError> {
-        self.state.lock().space.close_places(last);
-        self.change_backing(last, true).inspect_err(|_| self.state.lock().space.unlearn(last))?;
-        {
-            let mut state = self.state.lock();
-            state.space.unlearn(last);
-            state.space.close_places(last);
-        }
+        self.change_backing(last, Backing::Closed)?;
         match self.learn(last).and_then(|()| self.cut_off(header, last)) {
             Ok(Progress::Worked) => Ok(Progress::Worked),
             Ok(Progress::Idle) => self.discard_group(last).map(|()| Progress::Idle),
@@ -167,8 +172,9 @@ impl Store {
             // From here on no thread takes a place of it.
             state.space.close_places(group);
         }
-        let durable =
-            self.change_backing(group, false).inspect_err(|_| self.state.lock().space.unlearn(group))?;
+        let durable = self
+            .change_backing(group, Backing::Returned)
+            .inspect_err(|_| self.state.lock().space.unlearn(group))?;
         self.flush_log(durable)?;
         let start = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
         self.device.discard(start, self.geometry.places_per_group * self.geometry.page_size as u64)?;
@@ -205,14 +211,16 @@ impl Store {
             (offset, left) = (offset + len, left - len);
         }
         self.sync_device()?;
-        self.change_backing(group, true)?;
-        self.state.lock().space.unlearn(group);
+        self.change_backing(group, Backing::InUse)?;
         self.learn(group)?;
         Ok(true)
     }
 
-    /// Appends and applies a `GROUP_BACKING` record; returns its end.
-    fn change_backing(&self, group: u64, backed: bool) -> Result<firndb_base::Lsn, TierError> {
+    /// Appends and applies a `GROUP_BACKING` record; returns its end. In the hold of `state` that
+    /// applies it the group is unlearned, and closed if it is to be: no thread sees the number of
+    /// places with space differ from what it is before and after.
+    fn change_backing(&self, group: u64, backing: Backing) -> Result<Lsn, TierError> {
+        let backed = backing != Backing::Returned;
         let ids = [MetaId::Totals, MetaId::Bitmap(group)];
         let _pins = self.pin(&ids)?;
         let journal = self.journal()?;
@@ -238,9 +246,10 @@ impl Store {
                 error
             },
         )?;
-        if !backed {
-            // When it is learned again it counts as without space.
-            state.space.unlearn(group);
+        // When it is learned again it counts as its bitmap page says.
+        state.space.unlearn(group);
+        if backing == Backing::Closed {
+            state.space.close_places(group);
         }
         Ok(appended.end)
     }

@@ -4,12 +4,14 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_tier::PageTier;
 use crate::store::Journal;
+use crate::store::meta_page::MetaId;
 use crate::store::{Store, StoreOptions};
-use firndb_base::sync::Arc;
+use firndb_base::sync::{Arc, Mutex};
 use firndb_base::{Lsn, Progress};
 use firndb_device::{
     Calls, Counting, Device, DeviceCounts, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice,
 };
+use firndb_testkit::hooked::Hooked;
 
 #[test]
 fn free_groups_at_the_end_are_cut_off_and_grow_again() {
@@ -145,4 +147,35 @@ fn a_write_that_fails_while_a_hole_is_cut_off_is_an_error() {
     }
     // The header's two slots are the last writes.
     assert!(cut.ends_with(&[false, true, true, true]) && cut.len() > 4, "{cut:?}");
+}
+
+/// Cause: a hole was closed, and counted twice, before the record that makes it count as backed.
+/// Effect: while that waited for a device there seemed to be a group less of places, so that a
+/// store grew, or was full, without need.
+#[test]
+fn a_hole_that_is_being_cut_off_takes_no_places_from_others() {
+    let watched: Arc<Mutex<Option<Arc<Store>>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let device = Hooked::over(Arc::new(MemoryDevice::new("store")), {
+        let (watched, seen) = (watched.clone(), seen.clone());
+        move |_| {
+            let store = watched.lock().clone();
+            if let Some(store) = store {
+                seen.lock().push(store.backed_places(&mut store.state.lock()));
+            }
+            Ok(())
+        }
+    });
+    let log = TestLog::new();
+    let store = Arc::new(with_a_hole_at_the_end(device, &log));
+    sweep(&store);
+    let last = store.state.lock().space.groups() - 1;
+    store.state.lock().cache.forget([MetaId::Bitmap(last)].into_iter());
+    let before = store.backed_places(&mut store.state.lock());
+    *watched.lock() = Some(store.clone());
+    assert_eq!(store.give_back_step(), Ok(Progress::Worked));
+    *watched.lock() = None;
+    let seen = seen.lock();
+    assert!(seen.len() > 6 && seen.iter().all(|places| *places == before), "{seen:?} of {before}");
+    assert_eq!(store.state.lock().space.groups(), last);
 }
