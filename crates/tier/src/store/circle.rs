@@ -17,7 +17,8 @@ pub(crate) struct Cleaning {
     pub stuck: BTreeMap<SegmentAt, u32>,
     /// Groups that are being emptied.
     pub vacating: Option<Vacating>,
-    /// Groups that could not be emptied: not chosen again, but for compaction.
+    /// Groups that could not be emptied, since something there is damaged: not chosen again, but
+    /// for compaction.
     pub not_emptied: BTreeSet<u64>,
     /// In the background no groups are chosen before this number of places was taken.
     pub vacates_from: u64,
@@ -64,6 +65,18 @@ pub(crate) struct Vacating {
     /// The next map page, and how many there were when it began.
     pub next: u64,
     pub maps: u64,
+    /// Map pages that are looked at once more, of images that stayed since their pages were written
+    /// meanwhile.
+    pub again: BTreeSet<u64>,
+    /// Groups where such images stayed the second time, too.
+    pub in_use: BTreeSet<u64>,
+}
+
+impl Vacating {
+    /// Begins with groups that were closed, in a map of so many pages.
+    pub(crate) fn of(groups: BTreeSet<u64>, maps: u64) -> Vacating {
+        Vacating { groups, next: 0, maps, again: BTreeSet::new(), in_use: BTreeSet::new() }
+    }
 }
 
 /// A walk through the page map.

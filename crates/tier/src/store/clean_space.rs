@@ -27,12 +27,11 @@ use crate::error::{TierError, TierErrorKind};
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::{PageId, Progress};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// A circle begins when less than one in so many places is in whole segments.
 const WHOLE_SHARE: u64 = 16;
 /// Map pages that a step looks at, at most.
-const MAPS_A_STEP: u64 = 32;
+const MAPS_A_STEP: usize = 32;
 
 /// What came of choosing segments.
 enum Begun {
@@ -41,6 +40,16 @@ enum Begun {
     Enough,
     /// None is worth it.
     Nothing,
+}
+
+/// What came of moving images and delta pages out of their places.
+#[derive(Debug)]
+pub(crate) struct MovedOut {
+    /// Map pages looked through.
+    pub maps: u64,
+    /// Pages of which a newer version was taken meanwhile, and where their images were found: they
+    /// may be there still.
+    pub declined: Vec<(PageId, Place)>,
 }
 
 fn segment_of(geometry: &Geometry, place: Place) -> SegmentAt {
@@ -213,31 +222,34 @@ impl Store {
     fn walk(&self, circle: &mut Circle) -> Result<(), TierError> {
         let Circle { chosen, next, maps, moved, .. } = circle;
         let is_chosen = |place: Place| chosen.contains(&segment_of(&self.geometry, place));
-        *next = self.move_out(&is_chosen, *next..*maps, moved)?;
+        *next += self.move_out(&is_chosen, *next..*maps, moved)?.maps;
         Ok(())
     }
 
     /// Looks through map pages until about a batch of images and delta pages was found at places
-    /// that are to be left, and moves it elsewhere. Returns the map page to go on with. `moved`
-    /// counts the places taken for it, and meanwhile.
+    /// that are to be left, and moves it elsewhere. `moved` counts the places taken for it, and
+    /// meanwhile.
     ///
     /// Errors: what does not concern single pages; then the call is to be repeated.
     pub(crate) fn move_out(
         &self,
         is_chosen: &dyn Fn(Place) -> bool,
-        maps: Range<u64>,
+        maps: impl Iterator<Item = u64>,
         moved: &mut u64,
-    ) -> Result<u64, TierError> {
-        let (mut pages, mut deltas) = (Vec::new(), BTreeSet::new());
-        let mut next = maps.start;
-        let end = maps.end.min(next + MAPS_A_STEP);
-        while next < end && pages.len() + deltas.len() < self.policy.batch_pages {
-            self.look_for(is_chosen, next, (&mut pages, &mut deltas))?;
-            next += 1;
+    ) -> Result<MovedOut, TierError> {
+        let (mut images, mut deltas) = (BTreeMap::new(), BTreeSet::new());
+        let mut looked_at = 0;
+        for map in maps.take(MAPS_A_STEP) {
+            self.look_for(is_chosen, map, (&mut images, &mut deltas))?;
+            looked_at += 1;
+            if images.len() + deltas.len() >= self.policy.batch_pages {
+                break;
+            }
         }
         let before = self.written();
-        let (images, rewritten) = self.rewrite(&pages, Stream::Moved);
-        count(&self.counters.images_moved, images);
+        let pages: Vec<PageId> = images.keys().copied().collect();
+        let rewritten = self.rewrite(&pages, Stream::Moved);
+        count(&self.counters.images_moved, rewritten.written);
         let gathered = match deltas.is_empty() {
             true => Ok(Progress::Idle),
             false => {
@@ -247,7 +259,7 @@ impl Store {
         };
         // Writes of others beside it count for the cleaner, which only makes it slower.
         *moved += self.written() - before;
-        for outcome in [rewritten, gathered.map(drop)] {
+        for outcome in [rewritten.outcome, gathered.map(drop)] {
             match outcome {
                 // It stays where it is, and reading it reports it.
                 Err(error) if error.concerns_the_page() => {}
@@ -255,7 +267,8 @@ impl Store {
             }
         }
         // Not before: a step that failed for another reason is repeated.
-        Ok(next)
+        let declined = rewritten.declined.into_iter().map(|page| (page, images[&page])).collect();
+        Ok(MovedOut { maps: looked_at, declined })
     }
 
     /// Finds pages of a map page with an image at a chosen place, and delta pages there. Nothing of
@@ -264,7 +277,7 @@ impl Store {
         &self,
         is_chosen: &dyn Fn(Place) -> bool,
         map: u64,
-        (pages, deltas): (&mut Vec<PageId>, &mut BTreeSet<Place>),
+        (images, deltas): (&mut BTreeMap<PageId, Place>, &mut BTreeSet<Place>),
     ) -> Result<(), TierError> {
         let _pins = match self.pin(&[MetaId::Map(map)]) {
             Ok(pins) => pins,
@@ -277,8 +290,8 @@ impl Store {
         let first = map * self.geometry.entries_per_map;
         for page in (first..first + self.geometry.entries_per_map).map(PageId) {
             let Some(Ok(entry)) = state.entry_in_memory(self, page) else { continue };
-            if entry.place().is_some_and(is_chosen) {
-                pages.push(page);
+            if let Some(place) = entry.place().filter(|place| is_chosen(*place)) {
+                images.insert(page, place);
             } else if let Some(at) = entry.slot().filter(|at| is_chosen(at.place)) {
                 deltas.insert(at.place);
             }

@@ -25,6 +25,17 @@ use firndb_log::{Kind, Record};
 /// Bytes of zeros written at a time.
 const ZEROS_BYTES: usize = 1 << 20;
 
+/// What came of a closed group that was to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenBack {
+    /// Its space was returned.
+    Yes,
+    /// It was opened for growth, or places there wait for the log.
+    NotNow,
+    /// What lies there was not moved.
+    No,
+}
+
 /// What becomes of a group's places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backing {
@@ -68,14 +79,16 @@ impl Store {
     }
 
     /// Cuts off the last group, or returns the space of another, of a group that was closed and is
-    /// empty; one that is not is opened again. Whether its space was returned.
-    pub(crate) fn give_back_closed(&self, group: u64) -> Result<bool, TierError> {
+    /// empty; one that is not is opened again.
+    pub(crate) fn give_back_closed(&self, group: u64) -> Result<GivenBack, TierError> {
         let mut header = self.growth.lock();
-        let (is_emptied, is_last) = {
+        let (is_emptied, is_last, otherwise) = {
             let state = self.state.lock();
             let is_vacant = state.space.is_vacant(&self.geometry, group) && !state.sweep.meets_damage();
             let is_last = group > 0 && group == header.groups - 1 && is_vacant;
-            (state.space.is_emptied(&self.geometry, group), is_last)
+            let may_be_later = !state.space.is_closed(group) || state.space.is_held(&self.geometry, group);
+            let otherwise = if may_be_later { GivenBack::NotNow } else { GivenBack::No };
+            (state.space.is_emptied(&self.geometry, group), is_last, otherwise)
         };
         let outcome = match is_emptied {
             true if is_last => match self.cut_off(&mut header, group) {
@@ -90,7 +103,7 @@ impl Store {
         if is_left {
             state.space.unlearn(group);
         }
-        outcome.map(|()| is_emptied && !is_left)
+        outcome.map(|()| if is_emptied && !is_left { GivenBack::Yes } else { otherwise })
     }
 
     /// Cuts off the last group, whose space was returned before. A record counts its places again;

@@ -10,19 +10,28 @@ use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 use firndb_log::Kind;
 
+/// What came of rewriting pages.
+#[derive(Debug)]
+pub(crate) struct Rewritten {
+    /// Images written.
+    pub written: usize,
+    /// Pages of which a newer version was taken meanwhile. If that one waits as a delta, the image
+    /// is where it was.
+    pub declined: Vec<PageId>,
+    /// The first error; what it concerns stays as it is.
+    pub outcome: Result<(), TierError>,
+}
+
 impl Store {
-    /// Reads pages and writes what was read to other places, under the version that it has; returns
-    /// how many were written. A page that is freed or written meanwhile is left as it is. All of it
-    /// is tried.
-    ///
-    /// The outcome is the first error; what it concerns stays as it is.
-    pub(crate) fn rewrite(&self, pages: &[PageId], stream: Stream) -> (usize, Result<(), TierError>) {
+    /// Reads pages and writes what was read to other places, under the version that it has. A
+    /// page that is freed or written meanwhile is left as it is. All of it is tried.
+    pub(crate) fn rewrite(&self, pages: &[PageId], stream: Stream) -> Rewritten {
+        let (mut written, mut declined, mut outcome) = (0, Vec::new(), Ok(()));
         if pages.is_empty() {
-            return (0, Ok(()));
+            return Rewritten { written, declined, outcome };
         }
         let page_size = self.geometry.page_size;
         let mut bytes = AlignedBuf::zeroed(self.policy.batch_pages.min(pages.len()) * page_size);
-        let (mut written, mut outcome) = (0, Ok(()));
         for pages in pages.chunks(self.policy.batch_pages) {
             let reads = pages.iter().zip(bytes.chunks_mut(page_size));
             let mut reads: Vec<PageRead<'_>> = reads
@@ -45,12 +54,12 @@ impl Store {
             for write in writes {
                 match write.outcome {
                     Ok(Written::Taken { .. }) => written += 1,
-                    Ok(Written::Declined) => {}
+                    Ok(Written::Declined) => declined.push(write.page),
                     Err(error) if error.kind == TierErrorKind::NotAllocated => {}
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
         }
-        (written, outcome)
+        Rewritten { written, declined, outcome }
     }
 }

@@ -4,9 +4,11 @@
 //! Deleted rows leave free places everywhere, and `give_back.rs` returns whole groups. So where
 //! much is free the groups with the fewest used places are *closed*: no thread takes a place there
 //! any more. The page map is walked once, and what lies in closed groups is written elsewhere, in
-//! the same version (`clean_space.rs`). Then they are empty, but for what could not be read, and
-//! are given back: the last one of the file is cut off if none of its page numbers is in use, the
-//! places of others are discarded. Those that are not empty are opened again.
+//! the same version (`clean_space.rs`). An image stays if its page was written meanwhile and the
+//! new version waits as a delta: the map pages of such pages are looked at once more. Then the
+//! groups are empty, but for what could not be read, and are given back: the last one of the file
+//! is cut off if none of its page numbers is in use, the places of others are discarded. Those that
+//! are not empty are opened again.
 //!
 //! Why a crash is harmless at each step: a move is a write like any other (`write.rs`), that a
 //! group is closed is in memory only, and giving back has its own order of writes.
@@ -16,16 +18,17 @@
 //! needed they are opened again before the file grows (`grow.rs`).
 //!
 //! Bounds: nothing is moved while the log has little space left, since each move is logged, and all
-//! but the last of the log is open to map records (`journal.rs`). An image is copied once. In the
-//! background, three images at most for four places of a group; groups are emptied while a quarter
-//! more is free than growth aims at, and only if what comes back is a thirty-second of the file,
-//! which is a few times the map pages read for it.
+//! but the last of the log is open to map records (`journal.rs`). An image is copied once, or twice
+//! if its page was written meanwhile. In the background, three images at most for four places of a
+//! group; groups are emptied while a quarter more is free than growth aims at, and only if what
+//! comes back is a thirty-second of the file, which is a few times the map pages read for it.
 
 use super::circle::{Cleaning, Extent, Vacating};
 use super::geometry::Place;
+use super::give_back::GivenBack;
 use super::state::{State, Store, count};
 use crate::error::{TierError, TierErrorKind};
-use firndb_base::Progress;
+use firndb_base::{PageId, Progress};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -52,7 +55,12 @@ impl Store {
     /// nothing if another thread is at it.
     pub(crate) fn vacate_step(&self) -> Result<Progress, TierError> {
         match self.cleaning.try_lock() {
-            Some(mut cleaning) => self.vacate(&mut cleaning, Extent::Spacious),
+            Some(mut cleaning) => {
+                // A group that the file gets later is another one.
+                let groups = self.state.lock().space.groups();
+                cleaning.not_emptied.retain(|group| *group < groups);
+                self.vacate(&mut cleaning, Extent::Spacious)
+            }
             None => Ok(Progress::Idle),
         }
     }
@@ -108,7 +116,7 @@ impl Store {
             state.space.release_freed(&self.geometry, journal.durable());
         }
         let group_bytes = self.geometry.places_per_group * self.geometry.page_size as u64;
-        if let Some(Vacating { groups, next, maps }) = &cleaning.vacating {
+        if let Some(Vacating { groups, next, maps, .. }) = &cleaning.vacating {
             let groups = groups.len() as u64;
             return Ok(Vacancy { groups, bytes: groups * group_bytes, places_used: 0, maps: (*next, *maps) });
         }
@@ -204,7 +212,7 @@ impl Store {
         let maps = state.space.groups() * self.geometry.maps_per_group;
         drop(state);
         let is_any = !groups.is_empty();
-        cleaning.vacating = is_any.then_some(Vacating { groups, next: 0, maps });
+        cleaning.vacating = is_any.then(|| Vacating::of(groups, maps));
         if !is_any {
             // Each attempt has the log flushed.
             cleaning.vacates_from = self.written() + self.rest();
@@ -220,10 +228,20 @@ impl Store {
             // Others are in use again, since they are needed.
             vacating.groups.retain(|group| state.space.is_closed(*group));
         }
-        let Vacating { groups, next, maps } = vacating;
+        let Vacating { groups, next, maps, again, in_use } = vacating;
+        let is_chosen = |place: Place| groups.contains(&self.geometry.group_of_place(place));
         if *next < *maps && !groups.is_empty() {
-            let is_chosen = |place: Place| groups.contains(&self.geometry.group_of_place(place));
-            *next = self.move_out(&is_chosen, *next..*maps, &mut 0)?;
+            let moved = self.move_out(&is_chosen, *next..*maps, &mut 0)?;
+            *next += moved.maps;
+            let map_of = |(page, _): &(PageId, Place)| page.0 / self.geometry.entries_per_map;
+            again.extend(moved.declined.iter().map(map_of));
+            return Ok(());
+        }
+        if !again.is_empty() && !groups.is_empty() {
+            let moved = self.move_out(&is_chosen, again.iter().copied(), &mut 0)?;
+            (0..moved.maps).for_each(|_| _ = again.pop_first());
+            let group_of = |(_, place): &(PageId, Place)| self.geometry.group_of_place(*place);
+            in_use.extend(moved.declined.iter().map(group_of));
             return Ok(());
         }
         // Nothing else keeps their groups from being empty.
@@ -236,8 +254,10 @@ impl Store {
         // From the end, so that the file becomes shorter by as many as it can.
         while let Some(group) = groups.pop_last() {
             match self.give_back_closed(group)? {
-                true => emptied += 1,
-                false => _ = cleaning.not_emptied.insert(group),
+                GivenBack::Yes => emptied += 1,
+                GivenBack::No if !in_use.contains(&group) => _ = cleaning.not_emptied.insert(group),
+                // It may be chosen again.
+                GivenBack::No | GivenBack::NotNow => {}
             }
         }
         cleaning.vacating = None;

@@ -206,7 +206,7 @@ impl Store {
             return Ok(());
         }
         count(&self.counters.deltas_merged, pages.len());
-        self.rewrite(&pages, stream).1
+        self.rewrite(&pages, stream).outcome
     }
 
     /// Gives up delta pages for the sake of pages to be allocated; false if none could be.

@@ -24,7 +24,7 @@ const WAITING: Policy = Policy {
 };
 
 /// Changes the eight bytes at `at` of a page, and writes it; returns the version and its bytes.
-fn change(store: &Store, log: &TestLog, page: PageId, at: usize) -> (Lsn, Vec<u8>) {
+pub(super) fn change(store: &Store, log: &TestLog, page: PageId, at: usize) -> (Lsn, Vec<u8>) {
     let (found, mut image) = read_found(store, page).unwrap();
     let version = log.tick();
     log.flush(log.end()).unwrap();
