@@ -337,14 +337,15 @@ impl Store {
 
     /// Reads one more bitmap page of a group not read since opening, so that its free space is
     /// known before it is needed; then counts and gathers slots of delta pages, and empties sparse
-    /// segments and groups. A background step.
-    pub fn learn_step(&self) -> Result<Progress, TierError> {
+    /// segments and, if `may_vacate`, groups. A background step.
+    pub fn learn_step(&self, may_vacate: bool) -> Result<Progress, TierError> {
         let next = self.state.lock().space.next_to_learn();
         match next {
             None => {
                 let cleaned = self.clean_deltas();
                 // Damage of the one keeps nothing from the others.
-                let (emptied, vacated) = (self.clean_space(), self.vacate_step());
+                let emptied = self.clean_space();
+                let vacated = if may_vacate { self.vacate_step() } else { Ok(Progress::Idle) };
                 Ok(cleaned?.or(emptied?).or(vacated?))
             }
             Some(group) => self.learn(group).map(|()| Progress::Worked),

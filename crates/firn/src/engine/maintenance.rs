@@ -73,7 +73,8 @@ impl Engine {
     }
 
     /// Purges versions and ghost records, frees dropped tables, learns free space and returns some.
-    /// Does nothing if another thread is at it.
+    /// While leaves are to be swept no group is emptied: a page that is merged away later would be
+    /// moved for nothing. Does nothing if another thread is at it.
     pub fn maintenance_step(&self) -> Result<Progress, Error> {
         self.txns.check_usable()?;
         let Some(_maintaining) = self.maintaining.try_lock() else { return Ok(Progress::Idle) };
@@ -82,7 +83,7 @@ impl Engine {
             self.upkeep(Upkeep::Versions, || Ok(self.txns.maintenance_step()?)),
             self.undo_put_off(),
             self.upkeep(Upkeep::Drops, || self.drop_steps()),
-            self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step()?)),
+            self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step(!self.txns.has_sweeps())?)),
             self.upkeep(Upkeep::GivingBack, || Ok(self.store.give_back_step()?)),
             self.upkeep(Upkeep::Cache, || Ok(self.tier.step()?)),
         ];

@@ -1,7 +1,9 @@
 //! Compaction leaves what the database holds, and no more space than that needs.
 
 use firndb::device::{Device, MemoryDevice};
-use firndb::{CompactProgress, Database, Deltas, Devices, Direction, ErrorKind, KeyRange, Options, Table};
+use firndb::{
+    CompactProgress, Database, Deltas, Devices, Direction, ErrorKind, KeyRange, Options, Progress, Table,
+};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -87,6 +89,20 @@ fn space_of_deleted_rows_comes_back_and_what_is_left_stays() {
         assert_eq!(rows(&db, &db.table("t").expect("a table")), left);
         assert_eq!(db.check(&mut |_| {}).expect("checked").faults, 0);
     }
+}
+
+/// The background removes rows and merges pages first: what a merge frees is not moved before.
+#[test]
+fn the_background_moves_no_more_pages_than_are_left() {
+    let db = options().create_on(devices()).expect("created");
+    let (table, left) = sparse(&db, 60_000);
+    let before = db.statistics().store;
+    while db.step().expect("a step") == Progress::Worked {}
+    let after = db.statistics().store;
+    assert!(after.groups_emptied > 0 && after.places < before.places, "{before:?} {after:?}");
+    let moved = after.images_moved - before.images_moved;
+    assert!(moved <= after.pages_allocated, "{moved} of {} pages", after.pages_allocated);
+    assert_eq!(rows(&db, &table), left);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn run(limit: u64, rounds: u64) {
                     store.sync().unwrap();
                     let needed = store.oldest_needed_lsn();
                     assert!(needed.is_none_or(|lsn| lsn <= log.end()));
-                    store.learn_step().unwrap();
+                    store.learn_step(true).unwrap();
                 }
             }),
         ];

@@ -92,7 +92,7 @@ fn run(seed: u64, steps: u64, every: u64) {
             let some: Vec<PageId> = pages.keys().copied().take(9).collect();
             assert!(write(&store, &log, &some).iter().all(|(_, outcome)| outcome.is_ok()));
             allocate(&store, &log, 3).unwrap();
-            while store.learn_step().unwrap() == Progress::Worked {}
+            while store.learn_step(true).unwrap() == Progress::Worked {}
             log.flush(log.end()).unwrap();
             if rng.one_in(2) {
                 store.sync().unwrap();

@@ -44,7 +44,7 @@ fn run(seed: u64, steps: u64, every: u64) {
             let some: Vec<PageId> =
                 pages.iter().filter(|(_, (_, placed))| *placed).map(|(page, _)| *page).collect();
             store.write_whole(&some[..some.len().min(9)]).unwrap();
-            while store.learn_step().unwrap() == firndb_base::Progress::Worked {}
+            while store.learn_step(true).unwrap() == firndb_base::Progress::Worked {}
             let found = allocate(&store, &log, 3).unwrap();
             assert!(found.iter().all(|page| !pages.contains_key(page)));
             publish(&store, &log, &[], &found).unwrap();

@@ -244,7 +244,7 @@ fn slots_that_live_are_gathered_and_empty_delta_pages_become_free() {
     }
     let before = rig.store.state.lock().totals().delta_pages;
     for _ in 0..40 {
-        rig.store.learn_step().unwrap();
+        rig.store.learn_step(true).unwrap();
     }
     let counted = |counter: &firndb_base::sync::atomic::AtomicU64| {
         counter.load(firndb_base::sync::atomic::Ordering::Relaxed)
@@ -261,7 +261,7 @@ fn slots_that_live_are_gathered_and_empty_delta_pages_become_free() {
     let reopened =
         recover_under(AT_ONCE, rig.device.clone(), &records, Lsn::ZERO, Lsn::FIRST, rig.log.end()).unwrap();
     reopened.attach_journal(rig.log.clone());
-    while reopened.learn_step().unwrap() == firndb_base::Progress::Worked {}
+    while reopened.learn_step(true).unwrap() == firndb_base::Progress::Worked {}
     for pages in rig.pages.chunks(6) {
         reopened.write_whole(&pages[..1]).unwrap();
     }
@@ -282,7 +282,7 @@ fn a_delta_page_that_cannot_be_read_is_not_taken_for_empty() {
     let store = recover_under(AT_ONCE, device, &records, Lsn::ZERO, Lsn::FIRST, rig.log.end()).unwrap();
     store.attach_journal(rig.log.clone());
     while store.state.lock().space.next_to_learn().is_some() {
-        store.learn_step().unwrap();
+        store.learn_step(true).unwrap();
     }
     plan.fail_nth(0, Calls::Reads, DeviceErrorKind::Failed);
     store.clean_deltas().unwrap();

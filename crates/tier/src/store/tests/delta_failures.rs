@@ -61,7 +61,7 @@ fn a_delta_page_with_a_slot_that_is_damaged_stays() {
     let (records, end) = (log.records(), log.end());
     let reopened = recover_under(AT_ONCE, device, &records, Lsn::ZERO, Lsn::FIRST, end).unwrap();
     reopened.attach_journal(log.clone());
-    while reopened.learn_step().unwrap() == Progress::Worked {}
+    while reopened.learn_step(true).unwrap() == Progress::Worked {}
     reopened.free_empty_delta_pages().unwrap();
     assert_eq!(reopened.state.lock().totals().delta_pages, 1);
     assert_eq!(read_whole(&reopened, pages[0]).unwrap_err().kind, TierErrorKind::Damaged);

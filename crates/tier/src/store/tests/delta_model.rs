@@ -115,7 +115,7 @@ impl DeltaModel {
                 self.store.compact_deltas(&mut || true).unwrap();
                 (0..8).for_each(|_| _ = self.store.compact_step().unwrap());
             }
-            18 => (0..8).for_each(|_| _ = self.store.learn_step().unwrap()),
+            18 => (0..8).for_each(|_| _ = self.store.learn_step(true).unwrap()),
             19 => drop(self.store.give_back_step().unwrap()),
             20 => self.store.settle_deltas(self.redo_from).unwrap(),
             21 => {

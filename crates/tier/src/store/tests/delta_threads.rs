@@ -92,7 +92,7 @@ fn run(seed: u64) {
                 store.write_whole(&pages[some..]).expect("merged");
             }),
             beside(|store, _, _| store.sync().expect("settled")),
-            beside(|store, _, _| _ = store.learn_step().expect("cleaned")),
+            beside(|store, _, _| _ = store.learn_step(true).expect("cleaned")),
         ];
         let writers: Vec<_> = (0..WRITERS)
             .map(|number| {

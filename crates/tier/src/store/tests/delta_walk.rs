@@ -45,7 +45,7 @@ fn reopened_over(rig: &Rig, device: Arc<dyn Device>) -> Store {
     let store = recover_under(AT_ONCE, device, &records, Lsn::ZERO, Lsn::FIRST, end).unwrap();
     store.attach_journal(rig.log.clone());
     for _ in 0..200 {
-        if store.learn_step().unwrap() == Progress::Idle {
+        if store.learn_step(true).unwrap() == Progress::Idle {
             return store;
         }
     }

@@ -65,7 +65,7 @@ impl Model {
             12..15 => self.read(),
             15 => self.checkpoint(),
             16 => self.log.flush(self.log.end()).unwrap(),
-            17 => drop(self.store.learn_step().unwrap()),
+            17 => drop(self.store.learn_step(true).unwrap()),
             18 => drop(self.store.give_back_step().unwrap()),
             19 => self.sweep(),
             20 => self.compact(),

@@ -53,7 +53,7 @@ pub(super) fn write_alike(store: &Store, log: &TestLog, pages: &[PageId]) {
 /// As far as it is due.
 fn clean(store: &Store, log: &TestLog) {
     log.flush(log.end()).unwrap();
-    while store.learn_step().unwrap() == Progress::Worked {}
+    while store.learn_step(true).unwrap() == Progress::Worked {}
 }
 
 fn whole_store(policy: Policy, log: &Arc<TestLog>, count: usize) -> (Store, Vec<PageId>) {
@@ -317,7 +317,7 @@ fn a_damaged_image_stays_and_others_are_moved() {
     assert_eq!(store.entry_of(harmed).unwrap().place(), place);
     assert_eq!(read(&store, harmed).unwrap_err().kind, TierErrorKind::Damaged);
     let mut steps = 0;
-    while store.learn_step().unwrap() == Progress::Worked {
+    while store.learn_step(true).unwrap() == Progress::Worked {
         steps += 1;
         assert!(steps < 10_000, "the cleaner rests when it gains nothing");
     }
@@ -352,7 +352,7 @@ fn a_call_of_the_cleaner_that_fails_loses_nothing() {
             plan.fail_nth(nth, calls, kind);
             let mut failed = 0;
             for _ in 0..40 {
-                failed += u64::from(store.learn_step().is_err());
+                failed += u64::from(store.learn_step(true).is_err());
             }
             let (fired, moved) = (plan.fired(), store.statistics().images_moved - before);
             plan.heal();

@@ -122,7 +122,7 @@ fn the_background_empties_groups_while_much_is_free() {
     let (store, left) = sparse(memory, &log);
     let mut steps = 0;
     loop {
-        let learned = store.learn_step().unwrap();
+        let learned = store.learn_step(true).unwrap();
         let given_back = store.give_back_step().unwrap();
         if learned.or(given_back) == Progress::Idle {
             break;
@@ -138,7 +138,7 @@ fn the_background_empties_groups_while_much_is_free() {
     compare(&store, &fold(&log.records(), log.end()));
     // Nothing more is to be had, and nothing is moved to and fro.
     for _ in 0..100 {
-        store.learn_step().unwrap();
+        store.learn_step(true).unwrap();
     }
     assert_eq!(store.statistics().images_moved, after.images_moved);
 }
@@ -210,10 +210,10 @@ fn a_group_with_a_damaged_image_stays() {
     assert_eq!(not_emptied(), [group]);
     publish(&store, &log, &[], &left).unwrap();
     log.flush(log.end()).unwrap();
-    let steps = || store.learn_step().unwrap().or(store.give_back_step().unwrap());
+    let steps = || store.learn_step(true).unwrap().or(store.give_back_step().unwrap());
     assert!((0..1000).any(|_| steps() == Progress::Idle));
     assert!(store.state.lock().space.groups() <= group, "it is cut off");
-    store.learn_step().unwrap();
+    store.learn_step(true).unwrap();
     assert_eq!(not_emptied(), []);
 }
 
@@ -309,7 +309,7 @@ fn busy() -> Busy {
 impl Busy {
     /// Has the background choose groups and empty them; returns how many it chose.
     fn empty_once(&self) -> u64 {
-        let step = || self.store.learn_step().unwrap();
+        let step = || self.store.learn_step(true).unwrap();
         assert!((0..1000).any(|_| step() == Progress::Idle || self.store.is_vacating()));
         let chosen = self.store.state.lock().space.closed();
         assert!((0..1000).any(|_| step() == Progress::Idle || !self.store.is_vacating()));
