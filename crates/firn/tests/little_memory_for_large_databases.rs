@@ -5,8 +5,9 @@ use firndb::device::MemoryDevice;
 use firndb::{CheckPhase, Devices, Options, Progress};
 use firndb_base::rng::Rng;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 struct Counting;
 
@@ -138,6 +139,9 @@ fn opening_does_not_touch_the_buffer() {
     db.close().expect("closed");
 }
 
+/// Tables that each writer creates and drops beside one check, at most.
+const ROUNDS_A_CHECK: u64 = 30;
+
 /// Tables come and go, rows and large values are written and deleted, pages are evicted, and checks
 /// run all the while.
 #[test]
@@ -146,13 +150,18 @@ fn a_check_beside_writers_finds_no_fault() {
     let options = options().page_size(1024).buffer_bytes(1 << 20).background_threads(true);
     let db = options.create_on(devices()).expect("created");
     let kept = db.create_table("kept").expect("a table");
-    let stop = AtomicBool::new(false);
+    let (stop, checks) = (AtomicBool::new(false), AtomicU64::new(1));
     std::thread::scope(|scope| {
         for part in 0..2u64 {
-            let (db, kept, stop) = (&db, &kept, &stop);
+            let (db, kept, stop, checks) = (&db, &kept, &stop, &checks);
             scope.spawn(move || {
                 let mut rng = Rng::new(part);
                 for round in 0.. {
+                    // Else, on a busy machine, tables are dropped faster than they are freed, each
+                    // check takes longer than the one before, and this has no end.
+                    while round >= ROUNDS_A_CHECK * checks.load(Relaxed) && !stop.load(Relaxed) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
                     if stop.load(Relaxed) {
                         break;
                     }
@@ -190,6 +199,7 @@ fn a_check_beside_writers_finds_no_fault() {
             let report = db.check(&mut |_| {}).expect("checked");
             assert_eq!((report.faults, report.damage), (0, Vec::new()));
             assert!(report.pages > 0 && report.trees > 2);
+            checks.fetch_add(1, Relaxed);
         }
     });
     while db.step().expect("a step") == Progress::Worked {}

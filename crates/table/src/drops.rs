@@ -161,6 +161,13 @@ impl Catalog {
         self.drops.lock().len()
     }
 
+    /// Whether a dropped tree is to be freed that no statement uses.
+    #[must_use]
+    pub fn has_drops_to_free(&self) -> bool {
+        let is_due = |drop: &PendingDrop| drop.stage != Stage::SetAside && drop.users.strong_count() == 0;
+        self.drops.lock().iter().any(is_due)
+    }
+
     fn take_free_drop(&self) -> Option<PendingDrop> {
         let mut drops = self.drops.lock();
         let at = drops.iter_mut().position(|drop| drop.is_free(&self.manager))?;

@@ -73,8 +73,7 @@ impl Engine {
     }
 
     /// Purges versions and ghost records, frees dropped tables, learns free space and returns some.
-    /// While leaves are to be swept no group is emptied: a page that is merged away later would be
-    /// moved for nothing. Does nothing if another thread is at it.
+    /// Does nothing if another thread is at it.
     pub fn maintenance_step(&self) -> Result<Progress, Error> {
         self.txns.check_usable()?;
         let Some(_maintaining) = self.maintaining.try_lock() else { return Ok(Progress::Idle) };
@@ -83,12 +82,18 @@ impl Engine {
             self.upkeep(Upkeep::Versions, || Ok(self.txns.maintenance_step()?)),
             self.undo_put_off(),
             self.upkeep(Upkeep::Drops, || self.drop_steps()),
-            self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step(!self.txns.has_sweeps())?)),
+            self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step(self.may_vacate())?)),
             self.upkeep(Upkeep::GivingBack, || Ok(self.store.give_back_step()?)),
             self.upkeep(Upkeep::Cache, || Ok(self.tier.step()?)),
         ];
         self.consider_checkpoint();
         outcomes.into_iter().try_fold(Progress::Idle, |all, outcome| Ok(all.or(outcome?)))
+    }
+
+    /// Whether groups of the store may be emptied: not while leaves are to be swept or trees to be
+    /// freed, since their pages would be moved for nothing.
+    pub fn may_vacate(&self) -> bool {
+        !self.txns.has_sweeps() && !self.catalog.has_drops_to_free()
     }
 
     /// Frees some of what was dropped, while there is enough log.

@@ -210,7 +210,10 @@ impl Shared {
             match self.engine.maintenance_step() {
                 // A sweep of leaves that may not be in memory leaves the devices to transactions
                 // half of the time, and so does moving pages.
-                Ok(Progress::Worked) if self.engine.txns.is_sweeping() || self.engine.store.is_vacating() => {
+                Ok(Progress::Worked)
+                    if self.engine.txns.is_sweeping()
+                        || self.engine.store.is_vacating() && self.engine.may_vacate() =>
+                {
                     self.nap(begun.elapsed().clamp(SWEEP_NAP_MIN, MAINTENANCE_NAP));
                 }
                 Ok(Progress::Worked) => thread::yield_now(),
