@@ -159,20 +159,6 @@ impl Emulated {
         );
         request
     }
-
-    /// Reads now; the read is complete at the model's moment `completion`, or when simulated flash
-    /// has completed it, if that is later.
-    fn complete_at(&self, completion: Moment, in_flight: &mut InFlight, mut read: OwnedRead) {
-        let Some(flash) = &self.flash else {
-            let outcome = self.inner.read(read.offset, &mut read.buf[..read.len]);
-            return in_flight.complete_at(completion, read, outcome);
-        };
-        let mut below = InFlight::default();
-        flash.begin_read(&mut below, read);
-        let completion = below.next_moment().map_or(completion, |moment| moment.max(completion));
-        let done = below.take(completion).expect("flash completes a read at a moment, or at once");
-        in_flight.complete_at(completion, done.read, done.outcome);
-    }
 }
 
 impl Device for Emulated {
@@ -209,24 +195,28 @@ impl Device for Emulated {
         self.pacer.wait_until(completion);
     }
 
-    /// The bytes are read now; the read is complete at the model's moment.
     fn begin_read(&self, in_flight: &mut InFlight, read: OwnedRead) {
-        let request = self.checked(Request::read(read.offset, read.len as u64));
-        if self.is_free() {
-            return self.inner.begin_read(in_flight, read);
-        }
-        self.complete_at(self.pacer.submit(&request), in_flight, read);
+        self.begin_reads(in_flight, &mut std::iter::once(read));
     }
 
+    /// The bytes are read now. Each read is complete at the model's moment, or when simulated flash
+    /// has completed it, if that is later.
     fn begin_reads(&self, in_flight: &mut InFlight, reads: &mut dyn Iterator<Item = OwnedRead>) {
-        let reads: Vec<OwnedRead> = reads.collect();
-        let request = |read: &OwnedRead| self.checked(Request::read(read.offset, read.len as u64));
-        let requests: Vec<Request> = reads.iter().map(request).collect();
         if self.is_free() {
-            return self.inner.begin_reads(in_flight, &mut reads.into_iter());
+            return self.inner.begin_reads(in_flight, reads);
         }
-        let completions = self.pacer.submit_each(&requests);
-        reads.into_iter().zip(completions).for_each(|(read, end)| self.complete_at(end, in_flight, read));
+        let request = |read: &OwnedRead| self.checked(Request::read(read.offset, read.len as u64));
+        let Some(flash) = &self.flash else {
+            return self.pacer.begin_reads(in_flight, reads, request, &*self.inner);
+        };
+        for read in reads {
+            let completion = self.pacer.submit(&request(&read));
+            let mut below = InFlight::default();
+            flash.begin_read(&mut below, read);
+            let completion = below.next_moment().map_or(completion, |moment| moment.max(completion));
+            let done = below.take(completion).expect("flash completes a read at a moment, or at once");
+            in_flight.complete_at(completion, done.read, done.outcome);
+        }
     }
 
     fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {

@@ -6,6 +6,7 @@ use crate::statistics::Statistics;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sim;
 use firndb_base::sync::{Mutex, thread};
+use firndb_device::{Device, InFlight, OwnedRead};
 use std::time::Duration;
 
 /// A [`Model`] that threads share, and that makes each wait for its requests.
@@ -47,11 +48,23 @@ impl Pacer {
         self.moment(completions.into_iter().max().unwrap_or_default())
     }
 
-    /// Submits all requests now; returns the moment at which each completes, in their order.
-    #[must_use]
-    pub fn submit_each(&self, requests: &[Request]) -> Vec<Moment> {
-        let completions = self.model.lock().submit_batch(clock::now().since(self.start), requests);
-        completions.into_iter().map(|completion| self.moment(completion)).collect()
+    /// Begins reads together: their requests are submitted now, as one batch, and the bytes are read
+    /// from `inner` now; each read is complete at the model's moment. `request` gives a read's
+    /// request.
+    pub fn begin_reads(
+        &self,
+        in_flight: &mut InFlight,
+        reads: &mut dyn Iterator<Item = OwnedRead>,
+        request: impl Fn(&OwnedRead) -> Request,
+        inner: &dyn Device,
+    ) {
+        let reads: Vec<OwnedRead> = reads.collect();
+        let requests: Vec<Request> = reads.iter().map(request).collect();
+        let ends = self.model.lock().submit_batch(clock::now().since(self.start), &requests);
+        for (mut read, end) in reads.into_iter().zip(ends) {
+            let outcome = inner.read(read.offset, &mut read.buf[..read.len]);
+            in_flight.complete_at(self.moment(end), read, outcome);
+        }
     }
 
     /// Blocks until `moment`.

@@ -107,13 +107,15 @@ impl Device for InPlace {
         let requests: Vec<Request> = batch.iter().flat_map(|io| self.requests(io)).collect();
         self.timed(|| requests, || self.memory.submit(batch));
     }
-    fn begin_read(&self, in_flight: &mut InFlight, mut read: OwnedRead) {
-        let outcome = self.memory.read(read.offset, &mut read.buf[..read.len]);
+    fn begin_read(&self, in_flight: &mut InFlight, read: OwnedRead) {
+        self.begin_reads(in_flight, &mut std::iter::once(read));
+    }
+    fn begin_reads(&self, in_flight: &mut InFlight, reads: &mut dyn Iterator<Item = OwnedRead>) {
         if self.free.load(Ordering::Acquire) {
-            return in_flight.complete(read, outcome);
+            return self.memory.begin_reads(in_flight, reads);
         }
-        let done = self.pacer.submit(&Request::read(self.home(read.offset), read.len as u64));
-        in_flight.complete_at(done, read, outcome);
+        let request = |read: &OwnedRead| Request::read(self.home(read.offset), read.len as u64);
+        self.pacer.begin_reads(in_flight, reads, request, &*self.memory);
     }
     fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
         in_flight.next(until, |moment| self.pacer.wait_until(moment))
@@ -134,6 +136,7 @@ mod tests {
     use super::*;
     use crate::bench::simulation::simulate;
     use firndb_base::clock;
+    use firndb_device::AlignedBuf;
     use firndb_emulate::profiles;
 
     /// 32 pages in a row cost what 32 random writes do, not what one long write does.
@@ -158,5 +161,36 @@ mod tests {
         // 6314 a second.
         let expected = 32.0 / 6314.0;
         assert!((0.9..1.1).contains(&(took.as_secs_f64() / expected)), "{took:?}");
+    }
+
+    /// A store in place has the elevator of its disks as Firn's has: for reads that are begun
+    /// together, too.
+    #[test]
+    fn reads_begun_together_take_as_long_as_a_batch() {
+        // Each on a drive that has done nothing yet.
+        let measured = |together: bool| {
+            let measure = move || {
+                let memory = MemoryDevice::new("m");
+                memory.grow(1 << 20, Fill::Sparse).unwrap();
+                let profile = profiles::find("disk-7200").unwrap();
+                let device = InPlace::new(Arc::new(memory), &profile, 1 << 34, 1)?;
+                let began = clock::now();
+                if together {
+                    let (mut in_flight, buf) = (InFlight::default(), || AlignedBuf::zeroed(4096));
+                    let read = |page| OwnedRead { offset: page * PAGE, len: 4096, buf: buf(), tag: page };
+                    device.begin_reads(&mut in_flight, &mut (0..32).map(read));
+                    assert_eq!(std::iter::from_fn(|| device.next_read(&mut in_flight, None)).count(), 32);
+                } else {
+                    let mut buffers = vec![[0u8; 4096]; 32];
+                    let io = |(page, buf)| Io { offset: page * PAGE, op: IoOp::Read(buf), outcome: Ok(()) };
+                    let mut batch: Vec<Io<'_>> =
+                        (0..).zip(buffers.iter_mut().map(|buf| &mut buf[..])).map(io).collect();
+                    device.submit(&mut batch);
+                }
+                Ok(began.elapsed())
+            };
+            simulate(1, 1, measure).unwrap().0
+        };
+        assert_eq!(measured(true), measured(false));
     }
 }

@@ -98,18 +98,12 @@ impl Device for Partition {
     fn begin_read(&self, in_flight: &mut InFlight, read: OwnedRead) {
         self.begin_reads(in_flight, &mut std::iter::once(read));
     }
-    /// The bytes are read now; each read is complete at the model's moment.
     fn begin_reads(&self, in_flight: &mut InFlight, reads: &mut dyn Iterator<Item = OwnedRead>) {
         if self.is_free.load(Ordering::Acquire) {
             return self.memory.begin_reads(in_flight, reads);
         }
-        let reads: Vec<OwnedRead> = reads.collect();
         let request = |read: &OwnedRead| Request::read(self.start + read.offset, read.len as u64);
-        let requests: Vec<Request> = reads.iter().map(request).collect();
-        for (mut read, end) in reads.into_iter().zip(self.whole.submit_each(&requests)) {
-            let outcome = self.memory.read(read.offset, &mut read.buf[..read.len]);
-            in_flight.complete_at(end, read, outcome);
-        }
+        self.whole.begin_reads(in_flight, reads, request, &*self.memory);
     }
     fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
         in_flight.next(until, |moment| self.whole.wait_until(moment))
