@@ -48,8 +48,8 @@ impl Pacer {
         self.moment(completions.into_iter().max().unwrap_or_default())
     }
 
-    /// Begins reads together: their requests are submitted now, as one batch, and the bytes are read
-    /// from `inner` now; each read is complete at the model's moment. `request` gives a read's
+    /// Begins reads together: their requests are submitted now, as one batch, and the bytes are
+    /// read from `inner` now; each read is complete at the model's moment. `request` gives a read's
     /// request.
     pub fn begin_reads(
         &self,

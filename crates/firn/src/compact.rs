@@ -35,12 +35,13 @@ const CHECKPOINTS_MAX: u32 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompactProgress {
-    /// Removing deleted rows and what was dropped, merging small pages; so many pages are
-    /// allocated.
+    /// Compaction removes deleted rows, frees dropped trees and merges small pages. With the number
+    /// of pages that are allocated.
     Rows(u64),
-    /// Packing changes of pages together; so many pages hold some.
+    /// Compaction packs the slots of delta pages together. With the number of delta pages.
     Deltas(u64),
-    /// Emptying sparse parts of the store's file: of its map, so many pages of so many were walked.
+    /// Compaction moves images out of sparse parts of the store's file. With the pages of the page
+    /// map that it has walked, and how many it walks in all.
     Moving(u64, u64),
 }
 

@@ -127,6 +127,15 @@ pub struct LogSpace {
     pub oldest: Lsn,
 }
 
+impl LogSpace {
+    /// Whether so little is left for `Normal` appends that work which can wait should, and that
+    /// writers should make space: the log keeps a reserve of its own behind it.
+    #[must_use]
+    pub fn is_tight(&self) -> bool {
+        self.normal_bytes < self.capacity_bytes / 16
+    }
+}
+
 /// Counters since the log was opened.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]

@@ -217,12 +217,8 @@ impl Story {
     fn options(&self, machine: &Machine) -> Options {
         let shadow = self.shadow.clone();
         let options = self.scenario.options().cache(|cache| cache.give_up(self.cache_lost));
-        let late = self.scenario.canary == Some(Canary::LateShadows);
-        let watch = move |tier| match late {
-            false => shadow.watch(tier),
-            true => shadow.watch_with_late_shadows(tier),
-        };
-        machine.with_archive(options.wrap_tier(watch), &self.shelf)
+        let late_shadows = self.scenario.canary == Some(Canary::LateShadows);
+        machine.with_archive(options.wrap_tier(move |tier| shadow.watch(tier, late_shadows)), &self.shelf)
     }
 
     fn tell(&mut self) {

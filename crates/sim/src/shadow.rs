@@ -66,20 +66,15 @@ impl Shadow {
         self.0.lock().expect("nothing panics under it")
     }
 
-    /// The tiers of a new opening, watched.
+    /// The tiers of a new opening, watched. `late_shadows` breaks them: they seem to have taken the
+    /// shadows of page files before they have.
     #[must_use]
-    pub fn watch(&self, tier: Arc<dyn PageTier>) -> Arc<dyn PageTier> {
+    pub fn watch(&self, tier: Arc<dyn PageTier>, late_shadows: bool) -> Arc<dyn PageTier> {
         let mut pages = self.pages();
         pages.opening += 1;
         pages.known.values_mut().for_each(|known| known.owed = false);
-        Arc::new(Watched { tier, shadow: self.clone(), late: None })
-    }
-
-    /// The same, broken: the tiers seem to have taken the shadows of page files before they have.
-    #[must_use]
-    pub fn watch_with_late_shadows(&self, tier: Arc<dyn PageTier>) -> Arc<dyn PageTier> {
-        let _ = self.watch(tier.clone());
-        Arc::new(Watched { tier, shadow: self.clone(), late: Some(Mutex::default()) })
+        let late = late_shadows.then(Mutex::default);
+        Arc::new(Watched { tier, shadow: self.clone(), late })
     }
 
     /// Whether others than the buffer read pages: a backup does.
@@ -345,7 +340,7 @@ mod tests {
     impl Opening {
         fn of(shadow: &Shadow) -> Opening {
             let puppet = Arc::new(Puppet(Mutex::new((Lsn(0), 0))));
-            Opening { tier: shadow.watch(puppet.clone()), puppet }
+            Opening { tier: shadow.watch(puppet.clone(), false), puppet }
         }
         fn read(&self, version: u64, byte: u8) {
             *self.puppet.0.lock().expect("no panic under it") = (Lsn(version), byte);

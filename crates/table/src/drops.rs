@@ -106,9 +106,14 @@ impl PendingDrop {
         self.names_pages
     }
 
+    /// Whether it is to be freed, and no statement uses it.
+    fn is_unused(&self) -> bool {
+        self.stage != Stage::SetAside && self.users.strong_count() == 0
+    }
+
     /// Whether a step can be taken: no thread can touch the tree any more.
     fn is_free(&mut self, manager: &TxnManager) -> bool {
-        if self.stage == Stage::SetAside || !self.attempts.are_due() || self.users.strong_count() > 0 {
+        if !self.is_unused() || !self.attempts.are_due() {
             return false;
         }
         let fence = *self.fence.get_or_insert_with(|| manager.fence());
@@ -164,8 +169,7 @@ impl Catalog {
     /// Whether a dropped tree is to be freed that no statement uses.
     #[must_use]
     pub fn has_drops_to_free(&self) -> bool {
-        let is_due = |drop: &PendingDrop| drop.stage != Stage::SetAside && drop.users.strong_count() == 0;
-        self.drops.lock().iter().any(is_due)
+        self.drops.lock().iter().any(PendingDrop::is_unused)
     }
 
     fn take_free_drop(&self) -> Option<PendingDrop> {

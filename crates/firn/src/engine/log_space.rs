@@ -46,8 +46,7 @@ impl Engine {
     /// otherwise idle database no client does. Does not wait.
     pub fn has_log_for_housekeeping(&self) -> bool {
         self.consider_checkpoint();
-        let space = self.log.space();
-        let has_space = space.normal_bytes >= space.capacity_bytes / 16;
+        let has_space = !self.log.space().is_tight();
         if !has_space {
             self.ask_for_log_space(Pressure::Short);
         }
@@ -82,9 +81,7 @@ impl Engine {
         let before = self.log.space();
         // No checkpoint frees log that pages need which are not redone yet.
         self.redo_to_free_log()?;
-        let enough = |after: LogSpace| {
-            after.normal_bytes > before.normal_bytes || after.normal_bytes >= after.capacity_bytes / 16
-        };
+        let enough = |after: LogSpace| after.normal_bytes > before.normal_bytes || !after.is_tight();
         // A checkpoint writes what was dirty at the one before it: the second frees what the first,
         // after a long time without any, could not. One that cannot free anything appends records
         // all the same, and these would use up the space for undoing open transactions.
@@ -146,7 +143,7 @@ impl Engine {
     pub fn revoke_hold_of_absent_archive(&self) {
         let space = self.log.space();
         let Some(archive) = &self.archive else { return };
-        if space.normal_bytes < space.capacity_bytes / 16
+        if space.is_tight()
             && archive.when_full() == ArchiveFull::Gap
             && archive.is_away()
             && self.is_held_by_others()

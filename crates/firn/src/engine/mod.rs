@@ -291,8 +291,7 @@ impl Engine {
         }
         // The log keeps a reserve of its own; writers wait earlier, so that they do not reach it in
         // normal work.
-        let tight = space.capacity_bytes / 16;
-        if space.normal_bytes >= tight {
+        if !space.is_tight() {
             return Ok(());
         }
         self.look_again_at.store(0, Ordering::Relaxed);

@@ -4,8 +4,9 @@
 use super::segments::{Candidate, SegmentAt};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of a segment's places, at most this number of quarters is copied.
-const COPIED_QUARTERS_MAX: u64 = 3;
+/// Of the places of a segment, or of a group that the background empties, at most this number of
+/// quarters is copied.
+pub(crate) const COPIED_QUARTERS_MAX: u64 = 3;
 /// The cleaners, between two steps.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
@@ -73,7 +74,7 @@ pub(crate) struct Vacating {
 }
 
 impl Vacating {
-    /// Begins with groups that were closed, in a map of so many pages.
+    /// Begins a walk of a page map of `maps` pages, to empty `groups`, which are closed.
     pub(crate) fn of(groups: BTreeSet<u64>, maps: u64) -> Vacating {
         Vacating { groups, next: 0, maps, again: BTreeSet::new(), in_use: BTreeSet::new() }
     }

@@ -161,8 +161,8 @@ impl Store {
         Ok(Progress::Worked)
     }
 
-    /// Whether so many places with space are enough for what is needed, with the free ones that
-    /// `extent` asks for.
+    /// Whether a store with `places` places that have space can hold every page that is needed, and
+    /// keeps as many places free as `extent` asks for.
     pub(crate) fn is_enough(&self, state: &mut State, places: u64, extent: Extent) -> bool {
         places >= self.places_kept(state, extent)
     }

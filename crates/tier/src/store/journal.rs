@@ -38,14 +38,6 @@ pub trait Journal: Send + Sync {
     fn has_spare(&self) -> bool;
 }
 
-/// The part of the log that work which could wait leaves to others.
-const SPARE_SHARE: u64 = 16;
-
-fn has_spare(log: &Log) -> bool {
-    let space = log.space();
-    space.normal_bytes >= space.capacity_bytes / SPARE_SHARE
-}
-
 impl Journal for Log {
     fn append(&self, record: Record<'_>) -> Result<Appended, LogError> {
         Log::try_append(self, LogClass::System, record)
@@ -60,7 +52,7 @@ impl Journal for Log {
         self.on_devices()
     }
     fn has_spare(&self) -> bool {
-        has_spare(self)
+        !self.space().is_tight()
     }
 }
 
@@ -81,6 +73,6 @@ impl Journal for Presumed {
         self.0.end()
     }
     fn has_spare(&self) -> bool {
-        has_spare(&self.0)
+        !self.0.space().is_tight()
     }
 }

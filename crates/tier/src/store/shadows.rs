@@ -1,10 +1,10 @@
 //! Shadows: the first content of pages, which no log has.
 //!
 //! A page was taken into use by an atomic group of the log that holds no content for it. Its image
-//! goes to a free place as any image does, and is named by a record of a kind of its own, so that
-//! whoever follows the log (an archive, a restore) knows that the content is not there. In the map
-//! it is a move from no place; `write.rs` argues why a crash at any point loses nothing of the old
-//! state. What is different here:
+//! goes to a free place as any image does, and is named by a record of a kind of its own, by which
+//! an archive or a restore that reads the log sees that the content is not there. In the map it is
+//! a move from no place; `write.rs` argues why a crash at any point loses nothing of the old state.
+//! What is different here:
 //! * no redo could make the image anew, so it must be durable before anything that needs it is
 //!   appended: it is durable before its record, which the caller waits for;
 //! * no log is kept for it: until its record is durable nothing that can become durable needs it.

@@ -23,7 +23,7 @@
 //! group; groups are emptied while a quarter more is free than growth aims at, and only if what
 //! comes back is a thirty-second of the file, which is a few times the map pages read for it.
 
-use super::circle::{Cleaning, Extent, Vacating};
+use super::circle::{COPIED_QUARTERS_MAX, Cleaning, Extent, Vacating};
 use super::geometry::Place;
 use super::give_back::GivenBack;
 use super::state::{State, Store, count};
@@ -34,8 +34,6 @@ use std::collections::BTreeSet;
 
 /// In the background at least one in so many groups comes back.
 const GROUPS_SHARE: u64 = 32;
-/// Of a group's places, at most this number of quarters is copied in the background.
-const COPIED_QUARTERS_MAX: u64 = 3;
 
 /// What compaction would do, or does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

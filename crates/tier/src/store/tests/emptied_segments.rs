@@ -96,6 +96,20 @@ fn nothing_is_moved_into_the_segment_that_is_being_emptied() {
     compare(&store, &fold(&log.records(), log.end()));
 }
 
+/// Writes pages, and some of them again, so that segments are sparse, and learns what is free;
+/// returns the pages.
+fn sparse_segments(store: &Store, log: &Arc<TestLog>) -> Vec<PageId> {
+    let pages: Vec<PageId> = (0..20).flat_map(|_| allocate(store, log, 50).unwrap()).collect();
+    pages.chunks(16).for_each(|some| write_alike(store, log, some));
+    (0..4).for_each(|round| {
+        pages.chunks(16).for_each(|some| write_alike(store, log, &some[..some.len().min(4 + round)]));
+    });
+    log.flush(log.end()).unwrap();
+    let groups = store.state.lock().space.groups();
+    (0..groups).for_each(|group| store.learn(group).unwrap());
+    pages
+}
+
 /// Cause: a step that failed had moved on in the map. Effect: what it had found stayed, and its
 /// segments were not emptied by this circle.
 #[test]
@@ -104,14 +118,7 @@ fn a_step_of_the_cleaner_that_failed_is_repeated() {
         let (log, plan) = (TestLog::new(), FaultPlan::new(0));
         let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(MemoryDevice::new("store")), &plan));
         let store = wide(SEGMENTS, device, &log);
-        let pages: Vec<PageId> = (0..20).flat_map(|_| allocate(&store, &log, 50).unwrap()).collect();
-        pages.chunks(16).for_each(|some| write_alike(&store, &log, some));
-        (0..4).for_each(|round| {
-            pages.chunks(16).for_each(|some| write_alike(&store, &log, &some[..some.len().min(4 + round)]));
-        });
-        log.flush(log.end()).unwrap();
-        let groups = store.state.lock().space.groups();
-        (0..groups).for_each(|group| store.learn(group).unwrap());
+        sparse_segments(&store, &log);
         if fails {
             plan.fail_nth(0, Calls::Writes, DeviceErrorKind::NoSpace);
         }
@@ -135,14 +142,7 @@ fn what_is_moved_beside_a_damaged_image_is_counted() {
     let moved = |harmed: Option<PageId>| {
         let (log, device) = (TestLog::new(), Arc::new(MemoryDevice::new("store")));
         let store = wide(SEGMENTS, device.clone(), &log);
-        let pages: Vec<PageId> = (0..20).flat_map(|_| allocate(&store, &log, 50).unwrap()).collect();
-        pages.chunks(16).for_each(|some| write_alike(&store, &log, some));
-        (0..4).for_each(|round| {
-            pages.chunks(16).for_each(|some| write_alike(&store, &log, &some[..some.len().min(4 + round)]));
-        });
-        log.flush(log.end()).unwrap();
-        let groups = store.state.lock().space.groups();
-        (0..groups).for_each(|group| store.learn(group).unwrap());
+        let pages = sparse_segments(&store, &log);
         let place = |page: PageId| store.entry_of(page).unwrap().place().expect("it was written");
         let before: Vec<_> = pages.iter().map(|page| place(*page)).collect();
         if let Some(page) = harmed {
