@@ -8,10 +8,11 @@
 //! A figure therefore asks for the same cells whatever they come to.
 
 use super::figure::Figure;
-use super::kept::{Kept, Key};
+use super::kept::{Head, Kept, Key};
+use super::picture;
 use super::sampled::Sampled;
 use clap::Args;
-use firndb_console::{Failure, progress};
+use firndb_console::{Failure, interrupt, progress};
 use firndb_profile::{DeviceProfile, VariantName};
 use firndb_workloads::results::config_hash;
 use serde::Serialize;
@@ -142,15 +143,34 @@ pub struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    pub fn new(running: &'a Running, quick: bool, stop: &'static AtomicBool, kept: Kept) -> Cells<'a> {
-        Cells {
-            running,
-            quick,
-            stop,
-            kept: RefCell::new(kept),
-            phase: Cell::new(Phase::Asking),
-            asked: RefCell::default(),
-        }
+    /// Begins a bench, which Ctrl-C ends from here on: opens the file of its results, with
+    /// `unmeasured` in the place of figures until they are measured.
+    pub fn begin(
+        running: &'a Running,
+        quick: bool,
+        head: Head,
+        unmeasured: Vec<Figure>,
+    ) -> Result<Cells<'a>, Failure> {
+        picture::prepare(running.pictures.as_deref())?;
+        let stop = interrupt::install()?;
+        let mut kept = Kept::open(running.json.as_deref(), running.resume, head)?;
+        kept.add_missing(unmeasured);
+        Ok(Cells::new(running, quick, stop, kept))
+    }
+
+    fn new(running: &'a Running, quick: bool, stop: &'static AtomicBool, kept: Kept) -> Cells<'a> {
+        let (kept, phase) = (RefCell::new(kept), Cell::new(Phase::Asking));
+        Cells { running, quick, stop, kept, phase, asked: RefCell::default() }
+    }
+
+    /// Set once the bench is to stop.
+    pub fn stop(&self) -> &'static AtomicBool {
+        self.stop
+    }
+
+    /// Prints figures, and writes their pictures if that is asked for.
+    pub fn show(&self, figures: &[Figure]) -> Result<(), Failure> {
+        picture::show(figures, self.running.pictures.as_deref())
     }
 
     fn seeds(&self, judged: Judged) -> usize {

@@ -13,3 +13,15 @@ mod the_query_bench_lists_every_target;
 mod the_reads_bench_lists_every_target;
 mod the_space_bench_counts_alike;
 mod tpcc_in_virtual_time_replays;
+
+use serde_json::Value;
+use std::path::Path;
+
+/// What a bench wrote to this file, without what tells of the moment and the machine.
+fn results(path: &Path) -> Value {
+    let mut result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    for key in ["started_at", "seconds"] {
+        assert!(result.as_object_mut().unwrap().remove(key).is_some(), "{key}");
+    }
+    result
+}

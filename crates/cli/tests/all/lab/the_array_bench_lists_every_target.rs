@@ -1,20 +1,10 @@
 //! `firn lab bench array`: cells are simulated alike each time, and every file lists every target.
 
+use super::results;
 use crate::support::run;
-use serde_json::Value;
-use std::path::Path;
 
 /// Of the table of targets, with what is not built.
 const TARGETS: usize = 32;
-
-/// The results without what tells of the moment.
-fn results(path: &Path) -> Value {
-    let mut result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    for key in ["started_at", "seconds"] {
-        assert!(result.as_object_mut().unwrap().remove(key).is_some(), "{key}");
-    }
-    result
-}
 
 #[test]
 fn cells_are_simulated_and_again_alike() {

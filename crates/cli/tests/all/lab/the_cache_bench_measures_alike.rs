@@ -1,20 +1,10 @@
 //! `firn lab bench cache`: equal arguments give equal results; what makes no sense is refused.
 
+use super::results;
 use crate::support::run;
-use serde_json::Value;
-use std::path::Path;
 
 const TINY: &str =
     "lab bench cache --table 3 --size tiny --percent 20 --policy lc,gsc --seconds 0.5 --seeds 1";
-
-/// The results without what tells of the moment and the machine.
-fn results(path: &Path) -> Value {
-    let mut result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    for key in ["started_at", "seconds"] {
-        assert!(result.as_object_mut().unwrap().remove(key).is_some(), "{key}");
-    }
-    result
-}
 
 #[test]
 fn a_table_is_measured_beside_the_paper_and_again_alike() {

@@ -1,21 +1,12 @@
 //! `firn lab bench delta`: streams are recorded and replayed alike, every file lists every target,
 //! and what each method writes and reads stands in the order that its rules give.
 
+use super::results;
 use crate::support::run;
 use serde_json::Value;
-use std::path::Path;
 
 /// Of the table of targets, with what other programs measure.
 const TARGETS: usize = 21;
-
-/// The results without what tells of the moment.
-fn results(path: &Path) -> Value {
-    let mut result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    for key in ["started_at", "seconds"] {
-        assert!(result.as_object_mut().unwrap().remove(key).is_some(), "{key}");
-    }
-    result
-}
 
 /// A quantity of the row of this cell.
 fn of(result: &Value, cell: &str, path: &str) -> f64 {

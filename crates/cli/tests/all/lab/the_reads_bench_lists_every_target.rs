@@ -1,21 +1,12 @@
 //! `firn lab bench reads`: equal arguments give equal results, every file lists every target, and
 //! nothing is left on the drive.
 
+use super::results;
 use crate::support::run;
 use serde_json::Value;
-use std::path::Path;
 
 /// Of the table, with what other programs measure.
 const TARGETS: usize = 18;
-
-/// The results without what tells of the moment.
-fn results(path: &Path) -> Value {
-    let mut result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    for key in ["started_at", "seconds"] {
-        assert!(result.as_object_mut().unwrap().remove(key).is_some(), "{key}");
-    }
-    result
-}
 
 /// The targets that have values, and how many there are in all.
 fn measured(result: &Value) -> (Vec<(String, f64)>, usize) {

@@ -16,11 +16,10 @@ mod workloads;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
 use crate::bench::figure::Figure;
-use crate::bench::kept::{Head, Kept};
-use crate::bench::picture;
+use crate::bench::kept::Head;
 use cell::{Cell, Found};
 use clap::Args;
-use firndb_console::{Failure, commit_of_source, interrupt};
+use firndb_console::{Failure, commit_of_source};
 use firndb_workloads::results::Conditions;
 use serde_json::json;
 use simulator::{Kind, Workload};
@@ -55,14 +54,10 @@ pub struct Bench<'a> {
 }
 
 pub fn run(args: &BenchArray) -> Result<(), Failure> {
-    let running = &args.running;
-    picture::prepare(running.pictures.as_deref())?;
-    let stop = interrupt::install()?;
-    let mut kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
-    kept.add_missing(targets::not_measured());
-    let bench = Bench { args, cells: Cells::new(running, args.quick, stop, kept) };
+    let cells = Cells::begin(&args.running, args.quick, head(args), targets::not_measured())?;
+    let bench = Bench { args, cells };
     let figures = bench.cells.figures(|| bench.figures())?;
-    picture::show(&figures, running.pictures.as_deref())
+    bench.cells.show(&figures)
 }
 
 /// Virtual time of an epoch.

@@ -24,12 +24,11 @@ mod sizes;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
 use crate::bench::figure::Figure;
-use crate::bench::kept::{Head, Kept};
-use crate::bench::picture;
+use crate::bench::kept::Head;
 use clap::{Args, ValueEnum};
 use compared::LC;
 use firndb_cache_comparators::Compared;
-use firndb_console::{Failure, commit_of_source, interrupt};
+use firndb_console::{Failure, commit_of_source};
 use firndb_profile::{DeviceProfile, Op, Pattern};
 use firndb_workloads::results::Conditions;
 use found::Found;
@@ -111,13 +110,11 @@ pub struct BenchCache {
 pub fn run(args: &BenchCache) -> Result<(), Failure> {
     check(args)?;
     let running = &args.running;
-    picture::prepare(running.pictures.as_deref())?;
-    let stop = interrupt::install()?;
-    let kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
-    let cells = Cells::new(running, args.quick, stop, kept);
-    let bench = Bench { args, stop, cells, populations: Arc::new(Populations::new(running.seed)) };
+    let cells = Cells::begin(running, args.quick, head(args), Vec::new())?;
+    let bench =
+        Bench { args, stop: cells.stop(), cells, populations: Arc::new(Populations::new(running.seed)) };
     let figures = bench.cells.figures(|| bench.figures())?;
-    picture::show(&figures, running.pictures.as_deref())
+    bench.cells.show(&figures)
 }
 
 /// The conditions of all results.

@@ -21,11 +21,10 @@ mod times;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
 use crate::bench::figure::Figure;
-use crate::bench::kept::{Head, Kept};
-use crate::bench::picture;
+use crate::bench::kept::Head;
 use cell::{Cell, Found, Way};
 use clap::Args;
-use firndb_console::{Failure, commit_of_source, interrupt};
+use firndb_console::{Failure, commit_of_source};
 use firndb_workloads::results::Conditions;
 use recording::{Extent, Streams};
 use serde_json::json;
@@ -82,14 +81,11 @@ pub struct Bench<'a> {
 
 pub fn run(args: &BenchDelta) -> Result<(), Failure> {
     let running = &args.running;
-    picture::prepare(running.pictures.as_deref())?;
-    let stop = interrupt::install()?;
-    let mut kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
-    kept.add_missing(targets::not_measured());
+    let cells = Cells::begin(running, args.quick, head(args), targets::not_measured())?;
     let streams = Arc::new(Streams::new(args.streams.as_deref(), running.seed)?);
-    let bench = Bench { args, stop, cells: Cells::new(running, args.quick, stop, kept), streams };
+    let bench = Bench { args, stop: cells.stop(), cells, streams };
     let figures = bench.cells.figures(|| bench.figures())?;
-    picture::show(&figures, running.pictures.as_deref())
+    bench.cells.show(&figures)
 }
 
 fn extent(args: &BenchDelta) -> Extent {

@@ -25,10 +25,9 @@ mod tpcc_figures;
 
 use crate::bench::cells::Cells;
 use crate::bench::figure::{self, Figure};
-use crate::bench::kept::{Head, Kept};
-use crate::bench::picture;
+use crate::bench::kept::Head;
 use args::{BenchLog, FIGURES};
-use firndb_console::{Failure, commit_of_source, interrupt};
+use firndb_console::{Failure, commit_of_source};
 use firndb_workloads::results::Conditions;
 use machine::Populations;
 use measuring::Bench;
@@ -48,16 +47,13 @@ pub fn run(args: &BenchLog) -> Result<(), Failure> {
         ));
     }
     let running = &args.running;
-    picture::prepare(running.pictures.as_deref())?;
-    let stop = interrupt::install()?;
-    let kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
-    let cells = Cells::new(running, args.quick, stop, kept);
+    let cells = Cells::begin(running, args.quick, head(args), Vec::new())?;
     let populations = Arc::new(Populations::new(running.seed));
-    let bench = Bench { args, stop, cells, populations };
+    let bench = Bench { args, stop: cells.stop(), cells, populations };
     let all = || figures(&bench);
     let figures =
         if args.real { bench.cells.figures_in_real_time(all)? } else { bench.cells.figures(all)? };
-    picture::show(&figures, running.pictures.as_deref())
+    bench.cells.show(&figures)
 }
 
 fn head(args: &BenchLog) -> Head {

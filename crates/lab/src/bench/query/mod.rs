@@ -14,12 +14,11 @@ mod ways;
 
 use crate::bench::cells::{Cells, Running};
 use crate::bench::figure::Figure;
-use crate::bench::kept::{Head, Kept};
-use crate::bench::picture;
+use crate::bench::kept::Head;
 use crate::cost::cpu::Cpu;
 use clap::Args;
 use data::Scale;
-use firndb_console::{Failure, commit_of_source, interrupt};
+use firndb_console::{Failure, commit_of_source};
 use firndb_profile::DeviceProfile;
 use firndb_workloads::results::Conditions;
 use serde_json::json;
@@ -85,15 +84,10 @@ pub fn run(args: &BenchQuery) -> Result<(), Failure> {
     if args.scale.is_some_and(|scale| !(0.001..=10.0).contains(&scale)) {
         return Err(Failure::bad_argument("--scale must be a number from 0.001 to 10"));
     }
-    let running = &args.running;
-    picture::prepare(running.pictures.as_deref())?;
-    let stop = interrupt::install()?;
-    let mut kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
-    kept.add_missing(targets::not_measured());
-    let cells = Cells::new(running, args.quick, stop, kept);
+    let cells = Cells::begin(&args.running, args.quick, head(args), targets::not_measured())?;
     let bench = Bench { args, cells, loaded: Arc::default() };
     let figures = bench.cells.figures(|| bench.figures())?;
-    picture::show(&figures, running.pictures.as_deref())
+    bench.cells.show(&figures)
 }
 
 fn head(args: &BenchQuery) -> Head {

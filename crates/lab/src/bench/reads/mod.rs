@@ -18,10 +18,9 @@ mod work;
 use crate::bench::cache::population::Populations;
 use crate::bench::cells::{Cells, Running};
 use crate::bench::figure::{Figure, Panel};
-use crate::bench::kept::{Head, Kept};
-use crate::bench::picture;
+use crate::bench::kept::Head;
 use clap::Args;
-use firndb_console::{Failure, commit_of_source, interrupt, size};
+use firndb_console::{Failure, commit_of_source, size};
 use firndb_workloads::results::Conditions;
 use serde_json::json;
 use std::path::PathBuf;
@@ -105,14 +104,10 @@ pub fn run(args: &BenchReads) -> Result<(), Failure> {
         return Err(Failure::bad_argument("--buffer must be at least 512K, and at most 1024G"));
     }
     let running = &args.running;
-    picture::prepare(running.pictures.as_deref())?;
-    let stop = interrupt::install()?;
-    let mut kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
-    kept.add_missing(targets::not_measured());
-    let cells = Cells::new(running, args.quick, stop, kept);
+    let cells = Cells::begin(running, args.quick, head(args), targets::not_measured())?;
     let bench = Bench {
         args,
-        stop,
+        stop: cells.stop(),
         cells,
         loaded: Arc::default(),
         populations: Arc::new(Populations::new(running.seed)),
@@ -122,7 +117,7 @@ pub fn run(args: &BenchReads) -> Result<(), Failure> {
         true => bench.cells.figures_in_real_time(|| Ok(vec![real::on_drive(&bench)?]))?,
         false => bench.cells.figures(|| bench.figures())?,
     };
-    picture::show(&figures, running.pictures.as_deref())
+    bench.cells.show(&figures)
 }
 
 fn head(args: &BenchReads) -> Head {

@@ -11,12 +11,11 @@ mod targets;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
 use crate::bench::figure::{Figure, Panel, Point};
-use crate::bench::kept::{Head, Kept};
-use crate::bench::picture;
+use crate::bench::kept::Head;
 use crate::bench::sampled::Sampled;
 use cell::{Cell, Found, Loss};
 use clap::Args;
-use firndb_console::{Failure, commit_of_source, interrupt};
+use firndb_console::{Failure, commit_of_source};
 use firndb_workloads::results::Conditions;
 use serde_json::json;
 use std::sync::atomic::AtomicBool;
@@ -52,14 +51,10 @@ struct Bench<'a> {
 }
 
 pub fn run(args: &BenchSpace) -> Result<(), Failure> {
-    let running = &args.running;
-    picture::prepare(running.pictures.as_deref())?;
-    let stop = interrupt::install()?;
-    let mut kept = Kept::open(running.json.as_deref(), running.resume, head(args))?;
-    kept.add_missing(targets::not_measured());
-    let bench = Bench { args, stop, cells: Cells::new(running, args.quick, stop, kept) };
+    let cells = Cells::begin(&args.running, args.quick, head(args), targets::not_measured())?;
+    let bench = Bench { args, stop: cells.stop(), cells };
     let figures = bench.cells.figures(|| bench.figures())?;
-    picture::show(&figures, running.pictures.as_deref())
+    bench.cells.show(&figures)
 }
 
 /// Rows of all tables.
