@@ -18,15 +18,30 @@
 //! and panic. A wrong fragment gives a wrong page: callers compare a checksum.
 #![forbid(unsafe_code)]
 
+mod array;
 mod cells;
 mod choose;
 mod code;
 mod coder;
 mod combine;
 mod field;
+mod label;
+mod lanes;
+mod map;
 mod matrix;
+mod members;
+mod mend;
+mod meta;
+mod ranges;
+mod ranks;
+mod reads;
+mod shape;
 
+pub use array::{Array, ArrayOptions, Judge, MemberToOpen};
 pub use cells::{Cell, Cells};
 pub use choose::{Choice, Clients, Cost, Demands, Estimate, Load, MemberCosts, choose, estimate};
 pub use code::{Code, MEMBERS_MAX};
 pub use coder::Coder;
+pub use label::Label;
+pub use members::{Keeper, MemberState, MemberStatus};
+pub use shape::Shape;

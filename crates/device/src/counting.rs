@@ -205,6 +205,8 @@ impl Counting {
 }
 
 impl Device for Counting {
+    crate::forward!(inner: read_otherwise);
+
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
     }

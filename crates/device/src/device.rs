@@ -116,6 +116,13 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         in_flight.next_sleeping(until)
     }
 
+    /// Reads `buf` in every other way that the device has, from copies or by a code, until `right`
+    /// says of it that it is; `false` if it never does. Then the device knows which of its parts
+    /// are wrong. Most devices have no other way.
+    fn read_otherwise(&self, _offset: u64, _buf: &mut [u8], _right: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        false
+    }
+
     /// Makes the device at least `len` bytes long; durable when it returns. Kind `NoSpace` if it
     /// cannot: the old length is then kept. A raw device cannot grow past its size. A length that
     /// is not whole blocks is rounded up. What is added reads as zeros.

@@ -79,6 +79,16 @@ macro_rules! forward {
             self.$field.next_read(in_flight, until)
         }
     };
+    (@ $field:tt read_otherwise) => {
+        fn read_otherwise(
+            &self,
+            offset: u64,
+            buf: &mut [u8],
+            right: &mut dyn FnMut(&[u8]) -> bool,
+        ) -> bool {
+            self.$field.read_otherwise(offset, buf, right)
+        }
+    };
     (@ $field:tt grow) => {
         fn grow(&self, len: u64, fill: $crate::Fill) -> Result<(), $crate::DeviceError> {
             self.$field.grow(len, fill)

@@ -12,7 +12,9 @@ use crate::aligned::AlignedBuf;
 use crate::error::DeviceError;
 use crate::ring_reads::RingReads;
 use firndb_base::clock::{self, Moment};
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
 
 /// A read of whole blocks.
 #[derive(Debug)]
@@ -47,13 +49,34 @@ pub struct InFlight {
     given_moments: u64,
     /// Those that the kernel has.
     pub(crate) ring: Option<RingReads>,
+    /// Those of a device that reads several others.
+    composed: Option<Box<dyn Composed>>,
+}
+
+/// What a device that reads several others keeps of the reads under way on it: theirs, and how they
+/// make up its own.
+pub trait Composed: Any + Send + Debug {
+    /// Reads that were begun and are not complete.
+    fn count(&self) -> usize;
 }
 
 impl InFlight {
     /// Reads that were begun and not taken.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.done.len() + self.timed.len() + self.ring.as_ref().map_or(0, RingReads::count)
+        let composed = self.composed.as_ref().map_or(0, |composed| composed.count());
+        self.done.len() + self.timed.len() + self.ring.as_ref().map_or(0, RingReads::count) + composed
+    }
+
+    /// For a device over several others: what it put here, to be put back.
+    pub fn take_composed<T: Composed>(&mut self) -> Option<Box<T>> {
+        let composed: Box<dyn Any> = self.composed.take()?;
+        Some(composed.downcast().expect("reads under way are used with one device only"))
+    }
+
+    /// For a device over several others: keeps this with the reads under way.
+    pub fn put_composed(&mut self, composed: Box<dyn Composed>) {
+        self.composed = Some(composed);
     }
 
     /// For a device: the read is complete.
@@ -81,8 +104,8 @@ impl InFlight {
         })
     }
 
-    /// Takes one that is complete without a moment.
-    pub(crate) fn take_done(&mut self) -> Option<ReadDone> {
+    /// For a device: takes one that is complete without a moment.
+    pub fn take_done(&mut self) -> Option<ReadDone> {
         self.done.pop_front()
     }
 

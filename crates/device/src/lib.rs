@@ -45,7 +45,7 @@ pub use device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};
 pub use error::{DeviceError, DeviceErrorKind};
 pub use faulty::{Calls, Fault, FaultPlan, FaultRule, Faulty, When};
 pub use file::{FileDevice, FileOptions, available_bytes, remove_file, sync_directory};
-pub use in_flight::{InFlight, OwnedRead, ReadDone};
+pub use in_flight::{Composed, InFlight, OwnedRead, ReadDone};
 pub use memory::MemoryDevice;
 pub use overlay::{Overlay, OverlaySpace};
 pub use recording::Recording;

@@ -84,7 +84,9 @@ impl RingReads {
     pub(crate) fn wait(&mut self, time: Option<Duration>, over: &mut Vec<Over>) {
         self.reap(over);
         let queued = self.ring.submission().len();
-        if over.is_empty() && self.count() > 0 {
+        // What has no time to wait, and nothing to hand over, need not enter the kernel.
+        let enters = queued > 0 || time.is_none_or(|time| !time.is_zero());
+        if over.is_empty() && self.count() > 0 && enters {
             let entered = match time {
                 None => self.ring.submit_and_wait(1),
                 Some(time) => {

@@ -50,6 +50,7 @@ mod changes;
 mod check;
 mod circle;
 mod clean_space;
+mod copies;
 mod deferred;
 mod delta;
 mod entry;
@@ -74,6 +75,7 @@ mod places;
 mod publication;
 mod read;
 mod reads;
+mod rebuild;
 mod records;
 mod redo;
 mod rewrite;
@@ -97,6 +99,7 @@ mod write_back;
 pub use adopt::page_incarnations;
 pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
+pub use copies::{judge, shape};
 #[doc(hidden)]
 pub use delta::testing::{delta_slot, delta_slots};
 #[doc(hidden)]

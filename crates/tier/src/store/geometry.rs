@@ -82,9 +82,9 @@ pub(crate) struct Geometry {
     pub places_per_group: u64,
     /// Blocks of the map log in a group.
     pub blocks_per_group: u64,
-    groups_start: u64,
-    places_start: u64,
-    group_bytes: u64,
+    pub(super) groups_start: u64,
+    pub(super) places_start: u64,
+    pub(super) group_bytes: u64,
 }
 
 impl Geometry {
@@ -101,7 +101,7 @@ impl Geometry {
             ));
         }
         let body = layout.meta_bytes - META_HEADER_BYTES;
-        let entries_per_map = (body / ENTRY_BYTES) as u64;
+        let entries_per_map = entries_per_map(layout.meta_bytes);
         let maps_per_group = u64::from(layout.maps_per_group);
         let places_per_group = entries_per_map * maps_per_group;
         let bitmap_bytes = 3 * 8 * places_per_group.div_ceil(SEGMENT_PLACES);
@@ -223,6 +223,11 @@ impl Geometry {
         let left = self.places_per_group - segment as u64 * SEGMENT_PLACES;
         if left >= SEGMENT_PLACES { u64::MAX } else { (1 << left) - 1 }
     }
+}
+
+/// Entries of a map page of `meta_bytes`, which are more than its header's.
+pub(super) fn entries_per_map(meta_bytes: usize) -> u64 {
+    ((meta_bytes - META_HEADER_BYTES) / ENTRY_BYTES) as u64
 }
 
 /// Checks that pages and metadata pages are whole blocks of the device.

@@ -51,7 +51,7 @@ impl Header {
     }
 
     /// Decodes one slot; `None` if it is torn or was never written.
-    fn decode(name: &str, slot: Slot, bytes: &[u8]) -> Option<Result<Header, TierError>> {
+    pub(super) fn decode(name: &str, slot: Slot, bytes: &[u8]) -> Option<Result<Header, TierError>> {
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let sound_sequence = (1..=SEQUENCE_MAX).contains(&u64_at(56));

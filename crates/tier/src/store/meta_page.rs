@@ -89,7 +89,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// Decodes one slot; `None` if it is not this page of this database, intact.
-fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<MetaImage> {
+pub(super) fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<MetaImage> {
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let believed = bytes[0..8] == MAGIC

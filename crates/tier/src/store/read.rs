@@ -22,6 +22,7 @@ use crate::granules::{Base, Changes};
 use crate::merged_reads::{Piece, read_pieces};
 use crate::page_tier::{DeltaRead, Found, PageRead, Whereabouts};
 use firndb_base::{Lsn, PageId};
+use firndb_device::AlignedBuf;
 
 /// Pages looked up under one hold of `state`, so that readers of other pages do not wait long.
 const PAGES_A_HOLD: usize = 256;
@@ -113,6 +114,11 @@ impl Store {
             left = self.read_round(reads, &left);
         }
         let mut damaged: Vec<usize> = (0..reads.len()).filter(|at| is_damaged(&reads[*at])).collect();
+        for at in damaged.iter().copied() {
+            if let Ok(looked) = self.look(reads[at].page) {
+                self.mend(reads[at].page, &looked);
+            }
+        }
         while !damaged.is_empty() {
             damaged = self.read_round(reads, &damaged);
         }
@@ -146,9 +152,42 @@ impl Store {
                     return;
                 }
                 doubted = true;
+                now.iter().for_each(|now| self.mend(read.page, now));
             }
             looked = now;
         }
+    }
+
+    /// Has the device mend what of a page it holds more than once, if it does.
+    #[cold]
+    fn mend(&self, page: PageId, looked: &Looked) {
+        let mut bytes = AlignedBuf::zeroed(self.geometry.page_size);
+        let image = match (&looked.waits, looked.entry) {
+            (Some(delta), entry) => {
+                entry.place().map(|place| (place, delta.base.version, delta.base.checksum))
+            }
+            (None, Entry::Placed { place, version, checksum }) => Some((place, version, checksum)),
+            (None, entry) => {
+                // The delta names its image's version.
+                let Some(at) = entry.slot() else { return };
+                let mut found = None;
+                let offset = self.geometry.place_offset(at.place);
+                self.device.read_otherwise(offset, &mut bytes, &mut |bytes| {
+                    found = self.find_delta(page, &entry, bytes).ok();
+                    found.is_some()
+                });
+                let found = found.or_else(|| {
+                    self.device.read(offset, &mut bytes).ok()?;
+                    self.find_delta(page, &entry, &bytes).ok()
+                });
+                let base = found.map(|delta| delta.base);
+                entry.place().zip(base).map(|(place, base)| (place, base.version, base.checksum))
+            }
+        };
+        let Some((place, version, checksum)) = image else { return };
+        let offset = self.geometry.place_offset(place);
+        let is_right = &mut |bytes: &[u8]| image_checksum(page, version, bytes) == checksum;
+        self.device.read_otherwise(offset, &mut bytes, is_right);
     }
 
     /// The outcome for a page that lies at no place.

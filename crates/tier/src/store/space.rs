@@ -105,6 +105,10 @@ impl Space {
         }
     }
 
+    /// Whether a place is held.
+    pub(crate) fn is_place_held(&self, place: Place) -> bool {
+        self.held_places.contains(&place.0)
+    }
     pub(crate) fn groups(&self) -> u64 {
         self.groups.len() as u64
     }

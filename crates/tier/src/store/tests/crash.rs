@@ -6,8 +6,9 @@ use super::model::Model;
 use crate::page_tier::PageTier;
 use crate::store::Journal;
 use firndb_base::rng::Rng;
+use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};
-use firndb_device::{CrashPlan, Survival};
+use firndb_device::{CrashPlan, Device, MemoryDevice, Survival};
 use std::collections::BTreeMap;
 
 /// State known at the power cut.
@@ -60,9 +61,35 @@ impl Known {
     }
 }
 
+/// What a store lies on in a run that is cut.
+pub(super) trait Medium {
+    /// Its device, made of a plan's.
+    fn make(&self, plan: &CrashPlan) -> Arc<dyn Device>;
+
+    /// The device, opened on what is left of the plan's: once after the cut, and again after more
+    /// work.
+    fn open(&mut self, left: &[Arc<MemoryDevice>], again: bool, rng: &mut Rng) -> Arc<dyn Device>;
+}
+
+/// One device.
+struct Alone;
+
+impl Medium for Alone {
+    fn make(&self, plan: &CrashPlan) -> Arc<dyn Device> {
+        plan.device("store")
+    }
+    fn open(&mut self, left: &[Arc<MemoryDevice>], _: bool, _: &mut Rng) -> Arc<dyn Device> {
+        left[0].clone()
+    }
+}
+
 fn run(seed: u64, steps: u64, every: u64) {
+    run_over(&mut Alone, seed, steps, every);
+}
+
+pub(super) fn run_over(medium: &mut dyn Medium, seed: u64, steps: u64, every: u64) {
     let plan = CrashPlan::new();
-    let mut model = Model::new(seed, plan.device("store"), 120);
+    let mut model = Model::new(seed, medium.make(&plan), 120);
     model.log.set_plan(&plan);
     plan.settle();
     for _ in 0..steps {
@@ -78,10 +105,10 @@ fn run(seed: u64, steps: u64, every: u64) {
                 continue;
             }
             let (left, cut) = known.log_left(&records, &mut rng);
-            let device = replay.image(survival, &mut rng).remove(0);
+            let images = replay.image(survival, &mut rng);
             // Skipping records that the metadata contains, or not, must make no difference.
             let contained = if rng.one_in(4) { Lsn::ZERO } else { known.contained };
-            let (from, image) = (known.truncated, device.clone());
+            let (from, image) = (known.truncated, medium.open(&images, false, &mut rng));
             let store = recover_under(model.policy, image, &left, contained, from, cut).unwrap();
             let pages = fold(&left, cut);
             compare(&store, &pages);
@@ -94,10 +121,14 @@ fn run(seed: u64, steps: u64, every: u64) {
             allocate(&store, &log, 3).unwrap();
             while store.learn_step(true).unwrap() == Progress::Worked {}
             log.flush(log.end()).unwrap();
+            let (mut contained, mut from) = (contained, from);
             if rng.one_in(2) {
+                contained = store.metadata_version();
                 store.sync().unwrap();
+                log.flush(log.end()).unwrap();
+                from = store.oldest_needed_lsn().unwrap_or(log.end()).min(log.end());
             }
-            let records = log.records();
+            let (records, device) = (log.records(), medium.open(&images, true, &mut rng));
             let again = recover_under(model.policy, device, &records, contained, from, log.end()).unwrap();
             compare(&again, &fold(&records, log.end()));
         }

@@ -26,6 +26,7 @@ pub(crate) mod map_damage;
 mod map_log;
 mod model;
 mod open;
+mod over_array;
 mod redo;
 mod segments;
 mod syncs;

@@ -1,0 +1,577 @@
+//! The array: one device above, its members below.
+
+use crate::code::{Code, MEMBERS_MAX};
+use crate::coder::Coder;
+use crate::label::Label;
+use crate::lanes::{Failure, Job, Lanes, Work, Write};
+use crate::map::Map;
+use crate::members::{Keeper, Member, MemberState, MemberStatus, is_enough, readable};
+use crate::ranges::Ranges;
+use crate::ranks;
+use crate::reads::Reads;
+use crate::shape::{Area, Shape};
+use firndb_base::DatabaseId;
+use firndb_base::clock::Moment;
+use firndb_base::sync::atomic::Ordering;
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{
+    AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, InFlight, Io, IoOp,
+    OwnedRead, ReadDone,
+};
+use std::ops::Range;
+
+/// Reads kept for threads that read a page and wait for it.
+const IDLE_READS: usize = 16;
+
+/// Says whether a unit of metadata is whole, and then which of several copies is newer: the higher
+/// number. It is given the database, how the file above is cut, the unit's offset in it, and the
+/// unit's bytes, of a slot perhaps only the first.
+pub type Judge = fn(DatabaseId, &Shape, u64, &[u8]) -> Option<u64>;
+
+/// What all openings of an array have in common.
+#[derive(Debug)]
+pub struct ArrayOptions {
+    /// The database that it belongs to.
+    pub database: DatabaseId,
+    /// Knows metadata.
+    pub judge: Judge,
+    /// Where states of members are durable.
+    pub keeper: Arc<dyn Keeper>,
+    /// Whether members are written side by side, by a thread each.
+    pub threads: bool,
+}
+
+/// A member that is to be opened.
+#[derive(Debug)]
+pub struct MemberToOpen {
+    /// Its device, or one that stands for it and fails.
+    pub device: Arc<dyn Device>,
+    /// Its incarnation, as the keeper knows it.
+    pub incarnation: u64,
+    /// Its state, as the keeper knows it.
+    pub state: MemberState,
+}
+
+/// A store's device over several others: pages are coded over them, metadata is copied.
+///
+/// Transfers of pages are whole pages.
+#[derive(Debug)]
+pub struct Array {
+    info: DeviceInfo,
+    pub(crate) map: Map,
+    pub(crate) coder: Coder,
+    pub(crate) members: Vec<Member>,
+    pub(crate) database: DatabaseId,
+    judge: Judge,
+    pub(crate) keeper: Arc<dyn Keeper>,
+    pub(crate) ranges: Ranges,
+    lanes: Lanes,
+    striking: Mutex<()>,
+    /// Units of metadata that are alike on all members, a bit each.
+    pub(crate) alike: Mutex<Vec<u64>>,
+    idle_reads: Mutex<Vec<(Box<Reads>, InFlight)>>,
+}
+
+impl Array {
+    /// Makes an array of devices, whose contents are lost.
+    ///
+    /// Errors: those of the devices.
+    pub fn create(
+        devices: Vec<Arc<dyn Device>>,
+        code: Code,
+        shape: Shape,
+        options: ArrayOptions,
+    ) -> Result<Array, DeviceError> {
+        let block = devices.iter().map(|device| device.info().logical_block).max();
+        let block = block.expect("an array has members") as u64;
+        assert!(code.written() <= devices.len() && devices.len() <= MEMBERS_MAX && shape.is_sound());
+        let members = devices.len();
+        for (member, device) in devices.iter().enumerate() {
+            let label =
+                Label { database: options.database, member, incarnation: 1, members, code, block, shape };
+            label.write(&**device)?;
+        }
+        let map = Map::new(shape, code, members, block);
+        let members = devices.into_iter().map(|device| Member::new(device, MemberState::Active, false));
+        Array::assemble(map, members.collect(), options)
+    }
+
+    /// Opens the array that these devices are, in their order. A member that is missing, or is not
+    /// the device that the keeper knows, counts as struck; that is made durable before the first
+    /// write.
+    ///
+    /// Errors: more members are missing than may be lost; the message names them.
+    pub fn open(found: Vec<MemberToOpen>, options: ArrayOptions) -> Result<Array, DeviceError> {
+        assert!(!found.is_empty() && found.len() <= MEMBERS_MAX, "an array has 1 to {MEMBERS_MAX} members");
+        let labels: Vec<Result<Label, String>> = found
+            .iter()
+            .enumerate()
+            .map(|(at, member)| label_of(member, at, found.len(), &options))
+            .collect();
+        let first = labels
+            .iter()
+            .zip(&found)
+            .find_map(|(label, member)| label.as_ref().ok().filter(|_| member.state == MemberState::Active));
+        let Some(first) = first.cloned() else {
+            let why: Vec<String> = labels.into_iter().filter_map(Result::err).collect();
+            return Err(missing(&why, "no member of the store is left"));
+        };
+        let map = Map::new(first.shape, first.code, first.members, first.block);
+        let (mut members, mut why) = (Vec::new(), Vec::new());
+        for (member, label) in found.into_iter().zip(labels) {
+            let device = member.device;
+            let alike = |label: &Label| {
+                (label.shape, label.code, label.block) == (first.shape, first.code, first.block)
+                    && label.block >= device.info().logical_block as u64
+            };
+            let refused = match label {
+                Ok(label) if alike(&label) => None,
+                Ok(_) => Some(format!("{} is cut otherwise than the others", device.info().name)),
+                Err(why) => Some(why),
+            };
+            let state = if refused.is_some() { MemberState::Struck } else { member.state };
+            let unrecorded = state != member.state;
+            why.extend(refused.filter(|_| unrecorded));
+            members.push(Member::new(device, state, unrecorded));
+        }
+        if !is_enough(&map, readable(&members)) {
+            let struck: Vec<String> = members
+                .iter()
+                .filter(|member| !member.is_read() && !member.unrecorded.load(Ordering::Relaxed))
+                .map(|member| format!("{} has missed writes", member.device().info().name))
+                .collect();
+            why.extend(struck);
+            let may = format!("the store can lose {} of its {} members", map.code.spare(), map.members);
+            return Err(missing(&why, &may));
+        }
+        Array::assemble(map, members, options)
+    }
+
+    fn assemble(map: Map, members: Vec<Member>, options: ArrayOptions) -> Result<Array, DeviceError> {
+        let names: Vec<String> = members.iter().map(|member| member.device().info().name.clone()).collect();
+        let devices = || members.iter().filter(|member| member.is_written()).map(Member::device);
+        let info = DeviceInfo {
+            name: format!("the array of {}", names.join(", ")),
+            logical_block: devices().map(|device| device.info().logical_block).max().unwrap_or(512),
+            direct: devices().all(|device| device.info().direct),
+        };
+        let lanes = match options.threads && members.len() > 1 {
+            true => Lanes::start(members.len()).map_err(|error| {
+                DeviceError::new(DeviceErrorKind::Failed, format!("{}: no threads: {error}", info.name))
+            })?,
+            false => Lanes::none(),
+        };
+        Ok(Array {
+            info,
+            coder: Coder::new(map.code),
+            map,
+            members,
+            database: options.database,
+            judge: options.judge,
+            keeper: options.keeper,
+            ranges: Ranges::new(),
+            lanes,
+            striking: ranks::STRIKING.mutex(()),
+            alike: ranks::ALIKE.mutex(Vec::new()),
+            idle_reads: ranks::IDLE_READS.mutex(Vec::new()),
+        })
+    }
+
+    /// How pages are fragmented.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.map.code
+    }
+
+    /// Its members, as they are now.
+    #[must_use]
+    pub fn status(&self) -> Vec<MemberStatus> {
+        self.members.iter().map(Member::status).collect()
+    }
+
+    /// What [`Judge`] says of a unit.
+    pub(crate) fn number_of(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
+        (self.judge)(self.database, &self.map.shape, offset, bytes)
+    }
+
+    /// Members that may be lost now without losing a page.
+    #[must_use]
+    pub fn may_lose(&self) -> usize {
+        let gone = self.map.members - readable(&self.members).count_ones() as usize;
+        self.map.code.spare().saturating_sub(gone)
+    }
+
+    /// Bytes on members for each byte of a page.
+    #[must_use]
+    pub fn space(&self) -> f64 {
+        self.map.code.written() as f64 * self.map.fragment as f64 / self.map.shape.page_bytes as f64
+    }
+
+    pub(crate) fn too_few(&self) -> DeviceError {
+        let gone = self.members.iter().filter(|member| !member.is_read());
+        let gone: Vec<String> = gone.map(|member| member.device().info().name.clone()).collect();
+        let message = format!(
+            "{}: too few members can be read, {} are needed{}",
+            self.info.name,
+            self.map.code.needed(),
+            if gone.is_empty() { String::new() } else { format!("; lost: {}", gone.join(", ")) }
+        );
+        DeviceError::new(DeviceErrorKind::Failed, message)
+    }
+
+    pub(crate) fn check(&self, offset: u64, len: usize) -> Result<(), DeviceError> {
+        let end = offset.checked_add(len as u64);
+        if end.is_some_and(|end| end <= self.len()) {
+            return Ok(());
+        }
+        Err(DeviceError::new(
+            DeviceErrorKind::OutOfRange,
+            format!(
+                "{}: {len} bytes at offset {offset} lie beyond its end at {}",
+                self.info.name,
+                self.len()
+            ),
+        ))
+    }
+
+    /// A member missed a write. Durable when this returns, if the others are enough; else its error
+    /// is the array's.
+    pub(crate) fn strike(&self, member: usize, error: &DeviceError) -> Result<(), DeviceError> {
+        let _one_at_a_time = self.striking.lock();
+        let it = &self.members[member];
+        if !it.is_written() && !it.unrecorded.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if !is_enough(&self.map, readable(&self.members) & !(1 << member)) {
+            return Err(error.clone());
+        }
+        self.keeper.strike(member, error)?;
+        it.set_state(MemberState::Struck);
+        it.unrecorded.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes durable that members are missing which were so when the array was opened.
+    fn record_missing(&self) -> Result<(), DeviceError> {
+        for (at, member) in self.members.iter().enumerate() {
+            if member.unrecorded.load(Ordering::Acquire) {
+                let message = format!(
+                    "{} was missing, or another device, when the database was opened",
+                    member.device().info().name
+                );
+                self.strike(at, &DeviceError::new(DeviceErrorKind::Unusable, message))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The members that are written, each with its part of a call.
+    fn jobs(&self, work: impl Fn(usize) -> Option<Work>) -> Vec<Job> {
+        let written = self.members.iter().enumerate().filter(|(_, member)| member.is_written());
+        let job =
+            |(member, it): (usize, &Member)| Some(Job { member, device: it.device(), work: work(member)? });
+        written.filter_map(job).collect()
+    }
+
+    /// Strikes the members that failed. Returns the failures that remain: of lack of space, which
+    /// is none of the member's, and of members that cannot be done without.
+    fn settle(&self, failures: Vec<Failure>) -> Vec<Failure> {
+        let settle = |failure: Failure| match failure.error.kind {
+            DeviceErrorKind::NoSpace => Some(failure),
+            _ => {
+                let error = self.strike(failure.member, &failure.error).err()?;
+                Some(Failure { error, ..failure })
+            }
+        };
+        failures.into_iter().filter_map(settle).collect()
+    }
+
+    /// Has every member that is written do something; fails with the first failure that remains.
+    fn each(&self, work: impl Fn(usize) -> Option<Work>) -> Result<(), DeviceError> {
+        self.record_missing()?;
+        let failures = self.lanes.run(self.jobs(work));
+        self.settle(failures).into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
+    }
+
+    /// Does the writes of a batch, on all members side by side.
+    fn write_all(&self, batch: &mut [Io<'_>]) {
+        let own = |io: &Io<'_>| match &io.op {
+            IoOp::Write(data, _) => Some(io.offset..io.offset + data.len() as u64),
+            IoOp::Read(_) => None,
+        };
+        let mut ranges = Vec::with_capacity(batch.len());
+        for io in batch.iter_mut() {
+            let Some(range) = own(io) else { continue };
+            io.outcome = self.check(io.offset, (range.end - range.start) as usize);
+            if io.outcome.is_ok() {
+                ranges.push(range);
+            }
+        }
+        let fail = |batch: &mut [Io<'_>], error: &DeviceError| {
+            let writes = batch.iter_mut().filter(|io| own(io).is_some() && io.outcome.is_ok());
+            writes.for_each(|io| io.outcome = Err(error.clone()));
+        };
+        if ranges.is_empty() {
+            return;
+        }
+        if let Err(error) = self.record_missing() {
+            return fail(batch, &error);
+        }
+        let _taken = self.ranges.take(ranges);
+        let mut writes: Vec<Vec<Write>> = Vec::new();
+        writes.resize_with(self.members.len(), Vec::new);
+        for (io, transfer) in batch.iter().enumerate().filter(|(_, io)| io.outcome.is_ok()) {
+            if let IoOp::Write(data, durability) = &transfer.op {
+                self.plan(io, transfer.offset, data, *durability, &mut writes);
+            }
+        }
+        let mut jobs = Vec::with_capacity(writes.len());
+        for (member, writes) in writes.into_iter().enumerate().filter(|(_, writes)| !writes.is_empty()) {
+            if self.members[member].is_written() {
+                jobs.push(Job { member, device: self.members[member].device(), work: Work::Write(writes) });
+            }
+        }
+        let failures = self.lanes.run(jobs);
+        for failure in self.settle(failures) {
+            batch[failure.io].outcome = Err(failure.error);
+        }
+    }
+
+    /// What each member is to write for a transfer.
+    fn plan(&self, io: usize, offset: u64, data: &[u8], durability: Durability, writes: &mut [Vec<Write>]) {
+        for area in self.map.shape.areas(offset..offset + data.len() as u64) {
+            match area {
+                Area::Meta(range) => {
+                    let bytes = &data[(range.start - offset) as usize..(range.end - offset) as usize];
+                    self.set_alike(range.clone());
+                    for member in self.map.holders(range.start) {
+                        let data = copied(bytes);
+                        writes[member].push(Write {
+                            offset: self.map.meta(range.start),
+                            data,
+                            durability,
+                            io,
+                        });
+                    }
+                }
+                Area::Places { group, places } => {
+                    let at = (self.map.shape.place_offset(group, places.start) - offset) as usize;
+                    let bytes = places.end - places.start;
+                    let pages = &data[at..at + (bytes * self.map.shape.page_bytes) as usize];
+                    for (member, (row, data)) in self.encode(places, pages).into_iter().enumerate() {
+                        if let Some(data) = data {
+                            let offset = self.map.row(group, row);
+                            writes[member].push(Write { offset, data, durability, io });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The rows of each member that hold these pages: the first row, and their bytes.
+    pub(crate) fn encode(&self, places: Range<u64>, pages: &[u8]) -> Vec<(u64, Option<AlignedBuf>)> {
+        let (cells, fragment) = (self.map.cells, self.map.fragment as usize);
+        let mut rows: Vec<(u64, Option<AlignedBuf>)> = (0..self.members.len())
+            .map(|member| {
+                let rows = cells.rows_of(places.clone(), member);
+                let bytes = (rows.end - rows.start) as usize * fragment;
+                (rows.start, (bytes > 0).then(|| AlignedBuf::zeroed(bytes)))
+            })
+            .collect();
+        for (place, page) in places.zip(pages.chunks(self.map.shape.page_bytes as usize)) {
+            let mut at = [None; MEMBERS_MAX];
+            for number in 0..self.map.code.written() {
+                let cell = cells.cell(place, number);
+                at[cell.member] = Some((number, cell.row));
+            }
+            let mut fragments: [&mut [u8]; MEMBERS_MAX] = Default::default();
+            for ((first, rows), at) in rows.iter_mut().zip(at) {
+                let (Some(rows), Some((number, row))) = (rows, at) else { continue };
+                let start = (row - *first) as usize * fragment;
+                fragments[number] = &mut rows[start..start + fragment];
+            }
+            self.coder.encode(page, &mut fragments[..self.map.code.written()]);
+        }
+        rows
+    }
+
+    /// Reads pages and waits for them.
+    fn read_all(&self, reads: &mut dyn Iterator<Item = OwnedRead>, mut take: impl FnMut(ReadDone)) {
+        let idle = self.idle_reads.lock().pop();
+        let (mut own, mut in_flight) = idle.unwrap_or_default();
+        own.begin(self, &mut in_flight, reads);
+        while let Some(done) = own.next(self, &mut in_flight, None) {
+            take(done);
+        }
+        let mut idle = self.idle_reads.lock();
+        if idle.len() < IDLE_READS {
+            idle.push((own, in_flight));
+        }
+    }
+}
+
+fn copied(bytes: &[u8]) -> AlignedBuf {
+    let mut data = AlignedBuf::zeroed(bytes.len());
+    data.copy_from_slice(bytes);
+    data
+}
+
+fn missing(why: &[String], what: &str) -> DeviceError {
+    DeviceError::new(
+        DeviceErrorKind::Unusable,
+        format!("{what}, and these cannot be used: {}", why.join("; ")),
+    )
+}
+
+/// The label of a member, or why it is none.
+fn label_of(
+    member: &MemberToOpen,
+    at: usize,
+    members: usize,
+    options: &ArrayOptions,
+) -> Result<Label, String> {
+    let name = &member.device.info().name;
+    if member.state == MemberState::Struck {
+        return Err(format!("{name} has missed writes"));
+    }
+    match Label::read(&*member.device) {
+        Err(error) => Err(error.message),
+        Ok(None) => Err(format!("{name} is no member of an array")),
+        Ok(Some(label)) if label.database != options.database => {
+            Err(format!("{name} belongs to database {}, not to {}", label.database, options.database))
+        }
+        Ok(Some(label)) if (label.member, label.members) != (at, members) => {
+            Err(format!("{name} is member {} of {}, not {at} of {members}", label.member, label.members))
+        }
+        Ok(Some(label)) if label.incarnation != member.incarnation => {
+            Err(format!("{name} is a former member: device {} has its place", member.incarnation))
+        }
+        Ok(Some(label)) => Ok(label),
+    }
+}
+
+impl Device for Array {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn len(&self) -> u64 {
+        let written = self.members.iter().filter(|member| member.is_read());
+        self.map.len_above(written.map(|member| member.device().len()).min().unwrap_or(0))
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(offset, buf.len())?;
+        match &self.map.shape.areas(offset..offset + buf.len() as u64)[..] {
+            [Area::Meta(_)] => return self.read_meta(offset, buf),
+            [Area::Places { group, places }]
+                if places.end - places.start == 1 && self.read_whole(*group, places.start, buf) =>
+            {
+                return Ok(());
+            }
+            _ => {}
+        }
+        let read = OwnedRead { offset, len: buf.len(), buf: AlignedBuf::zeroed(buf.len()), tag: 0 };
+        let mut outcome = Ok(());
+        self.read_all(&mut std::iter::once(read), |done| {
+            buf.copy_from_slice(&done.read.buf[..done.read.len]);
+            outcome = done.outcome;
+        });
+        outcome
+    }
+
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        let mut batch = [Io { offset, op: IoOp::Write(data, durability), outcome: Ok(()) }];
+        self.write_all(&mut batch);
+        let [io] = batch;
+        io.outcome
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.each(|_| Some(Work::Sync))
+    }
+
+    fn submit(&self, batch: &mut [Io<'_>]) {
+        self.write_all(batch);
+        let reads = batch.iter().enumerate().filter_map(|(tag, io)| match &io.op {
+            IoOp::Read(buf) => {
+                let (len, tag) = (buf.len(), tag as u64);
+                Some(OwnedRead { offset: io.offset, len, buf: AlignedBuf::zeroed(len), tag })
+            }
+            IoOp::Write(..) => None,
+        });
+        let reads: Vec<OwnedRead> = reads.collect();
+        if reads.is_empty() {
+            return;
+        }
+        self.read_all(&mut reads.into_iter(), |done| {
+            let io = &mut batch[done.read.tag as usize];
+            if let IoOp::Read(buf) = &mut io.op {
+                buf.copy_from_slice(&done.read.buf[..done.read.len]);
+            }
+            io.outcome = done.outcome;
+        });
+    }
+
+    fn begin_read(&self, in_flight: &mut InFlight, read: OwnedRead) {
+        self.begin_reads(in_flight, &mut std::iter::once(read));
+    }
+
+    fn begin_reads(&self, in_flight: &mut InFlight, reads: &mut dyn Iterator<Item = OwnedRead>) {
+        let mut own: Box<Reads> = in_flight.take_composed().unwrap_or_default();
+        own.begin(self, in_flight, reads);
+        in_flight.put_composed(own);
+    }
+
+    fn next_read(&self, in_flight: &mut InFlight, until: Option<Moment>) -> Option<ReadDone> {
+        let mut own: Box<Reads> = in_flight.take_composed()?;
+        let done = own.next(self, in_flight, until);
+        in_flight.put_composed(own);
+        done
+    }
+
+    fn read_otherwise(&self, offset: u64, buf: &mut [u8], right: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        self.mend(offset, buf, right)
+    }
+
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        let Some(bytes) = self.map.member_len(len) else {
+            let message = format!("{}: no device has {len} bytes", self.info.name);
+            return Err(DeviceError::new(DeviceErrorKind::NoSpace, message));
+        };
+        self.each(|_| Some(Work::Grow(bytes, fill)))
+    }
+
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        let Some(bytes) = self.map.member_len(len) else { return Ok(()) };
+        self.each(|_| Some(Work::Shrink(bytes)))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let mut ranges: Vec<Vec<(u64, u64)>> = vec![Vec::new(); self.members.len()];
+        for area in self.map.shape.areas(offset..offset + len) {
+            let (group, places) = match area {
+                Area::Places { group, places } => (group, places),
+                Area::Meta(range) => {
+                    for member in self.map.holders(range.start) {
+                        ranges[member].push((self.map.meta(range.start), range.end - range.start));
+                    }
+                    continue;
+                }
+            };
+            for (member, ranges) in ranges.iter_mut().enumerate() {
+                let rows = self.map.cells.rows_of(places.clone(), member);
+                if !rows.is_empty() {
+                    ranges
+                        .push((self.map.row(group, rows.start), (rows.end - rows.start) * self.map.fragment));
+                }
+            }
+        }
+        let _taken = self.ranges.take_one(offset..offset + len);
+        self.each(|member| Some(Work::Discard(ranges[member].clone())).filter(|_| !ranges[member].is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! Writes and syncs of several members at once: a thread a member, which does the jobs of its lane
+//! in order.
+//!
+//! The calling thread does the jobs of one member itself, and waits for the others. Every job ends
+//! before the call returns: none is under way when its place is written again.
+
+use crate::ranks;
+use firndb_base::sync::{Arc, Condvar, Mutex, thread};
+use firndb_device::{AlignedBuf, Device, DeviceError, Durability, Io, IoOp};
+use std::collections::VecDeque;
+use std::io;
+
+/// A write of a job.
+pub(crate) struct Write {
+    /// On the member.
+    pub offset: u64,
+    pub data: AlignedBuf,
+    pub durability: Durability,
+    /// The transfer of the caller that it is a part of.
+    pub io: usize,
+}
+
+/// What one member is to do for a call.
+pub(crate) enum Work {
+    Write(Vec<Write>),
+    Sync,
+    Grow(u64, firndb_device::Fill),
+    Shrink(u64),
+    Discard(Vec<(u64, u64)>),
+}
+
+/// A part of a call that failed.
+pub(crate) struct Failure {
+    pub member: usize,
+    /// Of a write: the caller's transfer.
+    pub io: usize,
+    pub error: DeviceError,
+}
+
+/// The work of one member.
+pub(crate) struct Job {
+    pub member: usize,
+    pub device: Arc<dyn Device>,
+    pub work: Work,
+}
+
+/// The jobs of one call.
+struct Ticket {
+    state: Mutex<Open>,
+    done: Condvar,
+}
+
+struct Open {
+    left: usize,
+    failures: Vec<Failure>,
+}
+
+struct Lane {
+    jobs: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<(Job, Arc<Ticket>)>,
+    closed: bool,
+}
+
+/// The lanes of an array.
+pub(crate) struct Lanes {
+    lanes: Vec<Arc<Lane>>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lanes({})", self.lanes.len())
+    }
+}
+
+impl Job {
+    fn run(self) -> Vec<Failure> {
+        let Job { member, device, work } = self;
+        let fail = |io: usize, error: DeviceError| Failure { member, io, error };
+        let whole = |outcome: Result<(), DeviceError>| {
+            outcome.err().map(|error| fail(0, error)).into_iter().collect()
+        };
+        match work {
+            Work::Write(writes) => {
+                let as_io = |write: &'_ Write| -> (u64, Durability) { (write.offset, write.durability) };
+                let mut batch: Vec<Io<'_>> = Vec::with_capacity(writes.len());
+                for write in &writes {
+                    let (offset, durability) = as_io(write);
+                    batch.push(Io { offset, op: IoOp::Write(&write.data, durability), outcome: Ok(()) });
+                }
+                match batch.as_mut_slice() {
+                    [one] => {
+                        one.outcome = device.write(writes[0].offset, &writes[0].data, writes[0].durability)
+                    }
+                    several => device.submit(several),
+                }
+                let outcomes: Vec<Result<(), DeviceError>> = batch.into_iter().map(|io| io.outcome).collect();
+                let failed = writes.iter().zip(outcomes);
+                failed.filter_map(|(write, outcome)| Some(fail(write.io, outcome.err()?))).collect()
+            }
+            Work::Sync => whole(device.sync()),
+            Work::Grow(len, fill) => whole(device.grow(len, fill)),
+            Work::Shrink(len) => whole(device.shrink(len)),
+            Work::Discard(ranges) => {
+                whole(ranges.into_iter().try_for_each(|(offset, len)| device.discard(offset, len)))
+            }
+        }
+    }
+}
+
+impl Lanes {
+    /// A lane, and a thread, for each member.
+    pub(crate) fn start(members: usize) -> io::Result<Lanes> {
+        let mut lanes = Lanes { lanes: Vec::new(), threads: Vec::new() };
+        for member in 0..members {
+            let lane = Arc::new(Lane { jobs: ranks::LANE.mutex(Queue::default()), wake: Condvar::new() });
+            lanes.lanes.push(lane.clone());
+            lanes.threads.push(thread::spawn(&format!("array-{member}"), move || lane.serve())?);
+        }
+        Ok(lanes)
+    }
+
+    /// No threads: the jobs of a call are done one after another.
+    pub(crate) fn none() -> Lanes {
+        Lanes { lanes: Vec::new(), threads: Vec::new() }
+    }
+
+    /// Does all jobs, of different members; returns what failed.
+    pub(crate) fn run(&self, mut jobs: Vec<Job>) -> Vec<Failure> {
+        if self.lanes.is_empty() || jobs.len() < 2 {
+            return jobs.into_iter().flat_map(Job::run).collect();
+        }
+        let own = jobs.pop().expect("two at least");
+        let state = ranks::TICKET.mutex(Open { left: jobs.len(), failures: Vec::new() });
+        let ticket = Arc::new(Ticket { state, done: Condvar::new() });
+        for job in jobs {
+            let lane = &self.lanes[job.member];
+            lane.jobs.lock().jobs.push_back((job, ticket.clone()));
+            lane.wake.notify_one();
+        }
+        let mut failures = own.run();
+        let mut open = ticket.state.lock();
+        while open.left > 0 {
+            ticket.done.wait(&mut open);
+        }
+        failures.append(&mut open.failures);
+        failures
+    }
+}
+
+impl Lane {
+    fn serve(&self) {
+        loop {
+            let mut queue = self.jobs.lock();
+            let (job, ticket) = loop {
+                match queue.jobs.pop_front() {
+                    Some(next) => break next,
+                    None if queue.closed => return,
+                    None => self.wake.wait(&mut queue),
+                }
+            };
+            drop(queue);
+            let mut failures = job.run();
+            let mut open = ticket.state.lock();
+            open.left -= 1;
+            open.failures.append(&mut failures);
+            let over = open.left == 0;
+            drop(open);
+            if over {
+                ticket.done.notify_one();
+            }
+        }
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        for lane in &self.lanes {
+            lane.jobs.lock().closed = true;
+            lane.wake.notify_one();
+        }
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}

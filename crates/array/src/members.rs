@@ -1,0 +1,120 @@
+//! The members of an array, and what each is good for.
+
+use crate::map::Map;
+use crate::ranks;
+use firndb_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use firndb_base::sync::{Arc, RwLock};
+use firndb_device::{Device, DeviceError};
+
+/// What a member is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// It holds all that it should: it is read and written.
+    Active,
+    /// It took another one's place and is being filled: it is written, and not read.
+    Rebuilding,
+    /// It is missing or missed a write: neither is done, until another device has its place.
+    Struck,
+}
+
+impl MemberState {
+    fn from_byte(byte: u8) -> MemberState {
+        match byte {
+            0 => MemberState::Active,
+            1 => MemberState::Rebuilding,
+            _ => MemberState::Struck,
+        }
+    }
+}
+
+/// Where the states of members are durable, and who is told. Its methods are called by the thread
+/// whose transfer failed.
+pub trait Keeper: Send + Sync + std::fmt::Debug {
+    /// A member missed a write, or is missing: durable when this returns, before anything that it
+    /// lacks is acknowledged.
+    fn strike(&self, member: usize, error: &DeviceError) -> Result<(), DeviceError>;
+
+    /// A member had something wrong, or could not be read, and has been written anew.
+    fn repaired(&self, member: usize, what: &str);
+}
+
+/// A member as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its device, for messages.
+    pub device: String,
+    /// What it is good for.
+    pub state: MemberState,
+    /// Reads that failed.
+    pub failed_reads: u64,
+    /// What was wrong on it, or could not be read, and was written anew.
+    pub repairs: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    device: RwLock<Arc<dyn Device>>,
+    state: AtomicU8,
+    /// It was found missing when the array was opened, and that is not durable yet.
+    pub unrecorded: AtomicBool,
+    /// Reads of fragments that are under way.
+    pub under_way: AtomicUsize,
+    pub failed_reads: AtomicU64,
+    pub repairs: AtomicU64,
+}
+
+impl Member {
+    pub(crate) fn new(device: Arc<dyn Device>, state: MemberState, unrecorded: bool) -> Member {
+        Member {
+            device: ranks::MEMBER.rwlock(device),
+            state: AtomicU8::new(state as u8),
+            unrecorded: AtomicBool::new(unrecorded),
+            under_way: AtomicUsize::new(0),
+            failed_reads: AtomicU64::new(0),
+            repairs: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
+        self.device.read().clone()
+    }
+
+    pub(crate) fn set_device(&self, device: Arc<dyn Device>) {
+        *self.device.write() = device;
+    }
+
+    pub(crate) fn state(&self) -> MemberState {
+        MemberState::from_byte(self.state.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_state(&self, state: MemberState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        self.state() == MemberState::Active
+    }
+
+    pub(crate) fn is_written(&self) -> bool {
+        self.state() != MemberState::Struck
+    }
+
+    pub(crate) fn status(&self) -> MemberStatus {
+        MemberStatus {
+            device: self.device().info().name.clone(),
+            state: self.state(),
+            failed_reads: self.failed_reads.load(Ordering::Relaxed),
+            repairs: self.repairs.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The members that hold all that they should, as bits.
+pub(crate) fn readable(members: &[Member]) -> u32 {
+    members.iter().enumerate().filter(|(_, member)| member.is_read()).fold(0, |bits, (at, _)| bits | 1 << at)
+}
+
+/// Whether every page can be read from the members that are left.
+pub(crate) fn is_enough(map: &Map, readable: u32) -> bool {
+    map.members - readable.count_ones() as usize <= map.code.spare()
+}

@@ -1,0 +1,240 @@
+//! Fragments that are wrong or missing: found with the help of whoever knows the page's checksum,
+//! and made anew.
+
+use crate::array::Array;
+use crate::code::MEMBERS_MAX;
+use crate::members::MemberState;
+use crate::meta::each_unit;
+use crate::shape::Area;
+use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::Ordering;
+use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability};
+
+/// Places that are rebuilt together; what would write to them waits meanwhile.
+const REBUILT_TOGETHER: u64 = 64;
+
+/// The fragments of a place: each that could be read.
+type Fragments = Vec<Option<AlignedBuf>>;
+
+impl Array {
+    /// Reads all fragments of one page until some of them give what is `right`, and then writes
+    /// those anew that are wrong or cannot be read. `false` if no fragments do.
+    pub(crate) fn mend(&self, offset: u64, buf: &mut [u8], right: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let range = offset..offset + buf.len() as u64;
+        let [Area::Places { group, places }] = &self.map.shape.areas(range.clone())[..] else { return false };
+        if places.end - places.start != 1 || self.check(offset, buf.len()).is_err() {
+            return false;
+        }
+        let (group, place) = (*group, places.start);
+        // What is right now stays so until the fragments are written.
+        let _taken = self.ranges.take_one(range);
+        let fragments = self.all_fragments(group, place);
+        if !self.find_right(&fragments, buf, right) {
+            return false;
+        }
+        let wanted = self.encode(place..place + 1, buf);
+        for (number, fragment) in fragments.iter().enumerate() {
+            let cell = self.map.cells.cell(place, number);
+            let member = &self.members[cell.member];
+            let (_, Some(wanted)) = &wanted[cell.member] else { unreachable!("it has a fragment") };
+            let what = match fragment {
+                _ if !member.is_read() => continue,
+                Some(found) if found[..] == wanted[..] => continue,
+                Some(_) => "was wrong",
+                None => "could not be read",
+            };
+            let at = self.map.row(group, cell.row);
+            match member.device().write(at, wanted, Durability::Durable) {
+                Ok(()) => self.repaired(cell.member, &format!("a fragment at offset {at} {what}")),
+                // The page is right all the same; what cannot be struck fails again by itself.
+                Err(error) => _ = self.strike(cell.member, &error),
+            }
+        }
+        true
+    }
+
+    fn all_fragments(&self, group: u64, place: u64) -> Fragments {
+        let read = |number| {
+            let cell = self.map.cells.cell(place, number);
+            let member = &self.members[cell.member];
+            let mut bytes = AlignedBuf::zeroed(self.map.fragment as usize);
+            let read =
+                member.is_read().then(|| member.device().read(self.map.row(group, cell.row), &mut bytes));
+            if let Some(Err(_)) = read {
+                member.failed_reads.fetch_add(1, Ordering::Relaxed);
+            }
+            matches!(read, Some(Ok(()))).then_some(bytes)
+        };
+        (0..self.map.code.written()).map(read).collect()
+    }
+
+    /// Decodes one choice of fragments after another until the page is right.
+    fn find_right(
+        &self,
+        fragments: &Fragments,
+        page: &mut [u8],
+        right: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        let needed = self.map.code.needed();
+        let there: Vec<usize> = (0..fragments.len()).filter(|number| fragments[*number].is_some()).collect();
+        if there.len() < needed {
+            return false;
+        }
+        // Positions in `there`, ascending: the first choice, then each next one in order.
+        let mut choice: Vec<usize> = (0..needed).collect();
+        loop {
+            let mut present: [(usize, &[u8]); MEMBERS_MAX] = [(0, &[]); MEMBERS_MAX];
+            for (to, at) in present.iter_mut().zip(&choice) {
+                *to = (there[*at], fragments[there[*at]].as_ref().expect("it is there"));
+            }
+            self.coder.decode(&present[..needed], page);
+            if right(page) {
+                return true;
+            }
+            let Some(last) = (0..needed).rev().find(|at| choice[*at] + needed - at < there.len()) else {
+                return false;
+            };
+            choice[last] += 1;
+            for at in last + 1..needed {
+                choice[at] = choice[at - 1] + 1;
+            }
+        }
+    }
+
+    /// Puts a device into the place of a member: written from now on, and read once
+    /// [`Array::finish_rebuilding`] was called. The keeper has it down as rebuilding, durably, with
+    /// this incarnation.
+    ///
+    /// Errors: those of the device; then the member is struck.
+    pub fn replace(
+        &self,
+        member: usize,
+        device: Arc<dyn Device>,
+        incarnation: u64,
+    ) -> Result<(), DeviceError> {
+        let it = &self.members[member];
+        assert!(!it.is_read(), "a member that is read is not replaced");
+        if device.info().logical_block > self.info().logical_block {
+            let message = format!(
+                "{} has blocks of {} bytes, the array's have at most {}",
+                device.info().name,
+                device.info().logical_block,
+                self.info().logical_block
+            );
+            return Err(DeviceError::new(DeviceErrorKind::Unusable, message));
+        }
+        self.label(member, incarnation).write(&*device)?;
+        let len = self.map.member_len(self.len()).expect("the array has that length");
+        device.grow(len, firndb_device::Fill::Reserved)?;
+        it.set_device(device);
+        it.unrecorded.store(false, Ordering::Release);
+        it.set_state(MemberState::Rebuilding);
+        self.let_writes_end();
+        Ok(())
+    }
+
+    /// Waits until all writes that are under way have ended: later ones go to every member that is
+    /// written now.
+    pub fn let_writes_end(&self) {
+        drop(self.ranges.take_one(0..u64::MAX));
+    }
+
+    /// Members that are being filled.
+    #[must_use]
+    pub fn rebuilding(&self) -> Vec<usize> {
+        let rebuilding = |member: &usize| self.members[*member].state() == MemberState::Rebuilding;
+        (0..self.members.len()).filter(rebuilding).collect()
+    }
+
+    /// Groups that the array has.
+    #[must_use]
+    pub fn groups(&self) -> u64 {
+        self.len().saturating_sub(self.map.shape.groups_start) / self.map.shape.group_bytes
+    }
+
+    /// Makes the metadata before group 0 of a member that is being filled.
+    pub fn rebuild_before_groups(&self) -> Result<(), DeviceError> {
+        self.rebuild_meta(0..self.map.shape.groups_start)
+    }
+
+    /// Makes what a member that is being filled should have of a group: its metadata, and fragments
+    /// of the places that are `used`, which is asked while nothing is written to them.
+    pub fn rebuild_group(
+        &self,
+        member: usize,
+        group: u64,
+        used: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), DeviceError> {
+        let shape = &self.map.shape;
+        self.rebuild_meta(shape.group_start(group)..shape.group_start(group) + shape.places_start)?;
+        let mut first = 0;
+        while first < shape.places {
+            let end = (first + REBUILT_TOGETHER).min(shape.places);
+            let _taken =
+                self.ranges.take_one(shape.place_offset(group, first)..shape.place_offset(group, end));
+            let places: Vec<u64> = (first..end).filter(|place| used(*place)).collect();
+            self.rebuild_places(member, group, &places)?;
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// Copies are made alike on all members that are written.
+    fn rebuild_meta(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
+        let mut units = Vec::new();
+        each_unit(&self.map, range, |unit| units.push(unit));
+        units
+            .into_iter()
+            .filter(|unit| unit.start < self.len())
+            .try_for_each(|unit| self.make_alike(&unit).map(drop))
+    }
+
+    fn rebuild_places(&self, member: usize, group: u64, places: &[u64]) -> Result<(), DeviceError> {
+        let page_bytes = self.map.shape.page_bytes as usize;
+        let own = |place: u64| {
+            (0..self.map.code.written()).any(|number| self.map.cells.cell(place, number).member == member)
+        };
+        let places: Vec<u64> = places.iter().copied().filter(|place| own(*place)).collect();
+        let device = self.members[member].device();
+        for run in places.chunk_by(|a, b| a + 1 == *b) {
+            let mut pages = AlignedBuf::zeroed(run.len() * page_bytes);
+            self.read(self.map.shape.place_offset(group, run[0]), &mut pages)?;
+            let rows = self.encode(run[0]..run[0] + run.len() as u64, &pages).swap_remove(member);
+            if let (row, Some(bytes)) = rows {
+                device.write(self.map.row(group, row), &bytes, Durability::Later)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was rebuilt durable: to be called before the keeper writes down how far it came,
+    /// or that it is done.
+    pub fn sync_rebuilt(&self, member: usize) -> Result<(), DeviceError> {
+        self.members[member].device().sync()
+    }
+
+    /// The member holds all that it should, which the keeper has made durable.
+    pub fn finish_rebuilding(&self, member: usize) {
+        let it = &self.members[member];
+        if it.state() == MemberState::Rebuilding {
+            it.set_state(MemberState::Active);
+        }
+    }
+
+    /// A member is not used any more, which the keeper has made durable.
+    pub fn give_up(&self, member: usize) {
+        self.members[member].set_state(MemberState::Struck);
+    }
+
+    fn label(&self, member: usize, incarnation: u64) -> crate::label::Label {
+        crate::label::Label {
+            database: self.database,
+            member,
+            incarnation,
+            members: self.members.len(),
+            code: self.map.code,
+            block: self.map.block,
+            shape: self.map.shape,
+        }
+    }
+}

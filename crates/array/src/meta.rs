@@ -1,0 +1,139 @@
+//! Metadata: copies on one member more than may be lost.
+//!
+//! A write goes to all copies and returns when all have it. A crash in between leaves them unlike:
+//! which one is taken does not matter, as nobody was told that the write is done, but it must be
+//! the same one from then on. So the first read of a unit after opening compares all copies, and
+//! makes them alike before anybody relies on one. Later reads take one copy, and look at the others
+//! if it is not whole.
+
+use crate::array::Array;
+use crate::map::Map;
+use firndb_base::sync::atomic::Ordering;
+use firndb_device::{AlignedBuf, Device, DeviceError, Durability};
+use std::ops::Range;
+
+impl Array {
+    /// The units of a range of metadata are written on all members.
+    pub(crate) fn set_alike(&self, range: Range<u64>) {
+        let mut alike = self.alike.lock();
+        each_unit(&self.map, range, |unit| {
+            let number = self.map.shape.unit_number(unit.start);
+            let (word, bit) = ((number / 64) as usize, number % 64);
+            if alike.len() <= word {
+                alike.resize(word + 1, 0);
+            }
+            alike[word] |= 1 << bit;
+        });
+    }
+
+    fn is_alike(&self, unit: &Range<u64>) -> bool {
+        let number = self.map.shape.unit_number(unit.start);
+        self.alike.lock().get((number / 64) as usize).is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    /// Reads metadata, which lies between groups or in one.
+    pub(crate) fn read_meta(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let range = offset..offset + buf.len() as u64;
+        let mut doubted = Vec::new();
+        each_unit(&self.map, range.clone(), |unit| {
+            if !self.is_alike(&unit) {
+                doubted.push(unit);
+            }
+        });
+        for unit in doubted.drain(..) {
+            self.make_alike(&unit)?;
+        }
+        self.read_a_copy(offset, buf)?;
+        each_unit(&self.map, range.clone(), |unit| {
+            let start = unit.start.max(offset);
+            let bytes = &buf[(start - offset) as usize..(unit.end.min(range.end) - offset) as usize];
+            let whole = start == unit.start && bytes.len() as u64 >= self.map.shape.meta_bytes;
+            // Zeros are of a unit that was never written, or made to hold nothing.
+            if whole && self.number_of(unit.start, bytes).is_none() && bytes.iter().any(|byte| *byte != 0) {
+                doubted.push(unit);
+            }
+        });
+        for unit in doubted {
+            let bytes = self.make_alike(&unit)?;
+            let (start, end) = (unit.start.max(offset), unit.end.min(range.end));
+            buf[(start - offset) as usize..(end - offset) as usize]
+                .copy_from_slice(&bytes[(start - unit.start) as usize..(end - unit.start) as usize]);
+        }
+        Ok(())
+    }
+
+    /// Reads one of the copies, the first that can be read.
+    fn read_a_copy(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let mut failed = None;
+        for member in self.map.holders(offset).filter(|member| self.members[*member].is_read()) {
+            match self.members[member].device().read(self.map.meta(offset), buf) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    self.members[member].failed_reads.fetch_add(1, Ordering::Relaxed);
+                    failed = Some(error);
+                }
+            }
+        }
+        Err(failed.unwrap_or_else(|| self.too_few()))
+    }
+
+    /// Makes all copies of a unit the newest whole one of them; returns it.
+    pub(crate) fn make_alike(&self, unit: &Range<u64>) -> Result<AlignedBuf, DeviceError> {
+        let _taken = self.ranges.take_one(unit.clone());
+        let end = unit.end.min(self.len());
+        let len = end.saturating_sub(unit.start) as usize;
+        let mut copies = Vec::new();
+        for member in self.map.holders(unit.start).filter(|member| self.members[*member].is_written()) {
+            let mut bytes = AlignedBuf::zeroed(len.max(1));
+            let read = self.members[member].device().read(self.map.meta(unit.start), &mut bytes[..len]);
+            copies.push((member, read.map(|()| bytes)));
+        }
+        let mut best: Option<(Option<u64>, usize)> = None;
+        for (at, (member, copy)) in copies.iter().enumerate() {
+            let Ok(bytes) = copy else { continue };
+            let number = self.number_of(unit.start, &bytes[..len]);
+            if self.members[*member].is_read() && best.is_none_or(|(best, _)| best < number) {
+                best = Some((number, at));
+            }
+        }
+        let Some((_, best)) = best else {
+            let failed = copies.into_iter().find_map(|(_, copy)| copy.err());
+            return Err(failed.unwrap_or_else(|| self.too_few()));
+        };
+        let (_, Ok(right)) = copies.swap_remove(best) else { unreachable!("it could be read") };
+        let mended_before = self.is_alike(unit);
+        for (member, copy) in copies {
+            let what = match copy {
+                Ok(bytes) if bytes[..len] == right[..len] => continue,
+                Ok(_) => "differed from another copy",
+                Err(_) => "could not be read",
+            };
+            let device = self.members[member].device();
+            match device.write(self.map.meta(unit.start), &right[..len], Durability::Durable) {
+                Ok(()) if mended_before && self.members[member].is_read() => {
+                    self.repaired(member, &format!("metadata at offset {} {what}", unit.start));
+                }
+                Ok(()) => {}
+                Err(error) => self.strike(member, &error)?,
+            }
+        }
+        self.set_alike(unit.clone());
+        Ok(right)
+    }
+
+    pub(crate) fn repaired(&self, member: usize, what: &str) {
+        let it = &self.members[member];
+        it.repairs.fetch_add(1, Ordering::Relaxed);
+        self.keeper.repaired(member, &format!("{}: {what}", it.device().info().name));
+    }
+}
+
+/// Calls `visit` with each unit that a range of metadata touches.
+pub(crate) fn each_unit(map: &Map, range: Range<u64>, mut visit: impl FnMut(Range<u64>)) {
+    let mut at = range.start;
+    while at < range.end {
+        let unit = map.shape.unit_of(at);
+        at = unit.end;
+        visit(unit);
+    }
+}

@@ -1,0 +1,35 @@
+//! Filling a new member of an array under the store: what it should have of the places in use.
+
+use super::bitmap::{self, Which};
+use super::geometry::Place;
+use super::meta_page::MetaId;
+use super::state::Store;
+use crate::error::{TierError, TierErrorKind};
+use firndb_array::Array;
+
+impl Store {
+    /// Fills a new member of `array`, which is the store's device, with what it should have of a
+    /// group. A place is in use if the map names it, or a write of it is under way, or what freed it
+    /// is not durable yet; all others are written before they are read.
+    ///
+    /// Errors: a page cannot be read from the other members, the new one cannot be written.
+    pub fn rebuild_group(&self, array: &Array, member: usize, group: u64) -> Result<(), TierError> {
+        let pins = match self.pin(&[MetaId::Bitmap(group)]) {
+            Ok(pins) => Some(pins),
+            Err(error) if error.kind == TierErrorKind::NotAllocated => return Ok(()),
+            // Which of its places are in use is not known, so all are.
+            Err(error) if error.concerns_the_page() => None,
+            Err(error) => return Err(error),
+        };
+        let mut used = |place: u64| pins.is_none() || self.is_place_used(group, place);
+        Ok(array.rebuild_group(member, group, &mut used)?)
+    }
+
+    /// Whether a place of a group is in use, whose bitmap page is in memory.
+    fn is_place_used(&self, group: u64, place: u64) -> bool {
+        let mut state = self.state.lock();
+        let held = state.space.is_place_held(Place(group * self.geometry.places_per_group + place));
+        let bits = &state.cache.get(MetaId::Bitmap(group)).expect("it is pinned").body;
+        held || bitmap::get(&self.geometry, bits, Which::Places, place)
+    }
+}

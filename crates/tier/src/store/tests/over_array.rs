@@ -1,0 +1,200 @@
+//! The store over several devices: what it holds survives as many of them as it may lose, at any
+//! crash.
+
+use super::crash::{Medium, run_over};
+use super::harness::*;
+use super::model::Model;
+use crate::error::TierErrorKind;
+use crate::store::{judge, shape};
+use firndb_array::{Array, ArrayOptions, Code, Keeper, MemberState, MemberToOpen};
+use firndb_base::rng::Rng;
+use firndb_base::sync::{Arc, Mutex};
+use firndb_device::{
+    AbsentDevice, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice,
+};
+
+/// Keeps in memory what a superblock would keep.
+#[derive(Debug, Default)]
+struct Notes {
+    struck: Mutex<Vec<usize>>,
+    repaired: Mutex<Vec<String>>,
+}
+
+impl Keeper for Notes {
+    fn strike(&self, member: usize, _: &DeviceError) -> Result<(), DeviceError> {
+        self.struck.lock().push(member);
+        Ok(())
+    }
+    fn repaired(&self, _: usize, what: &str) {
+        self.repaired.lock().push(what.to_owned());
+    }
+}
+
+fn options(keeper: &Arc<Notes>) -> ArrayOptions {
+    ArrayOptions { database: DATABASE, judge, keeper: keeper.clone(), threads: false }
+}
+
+fn array(code: Code, devices: Vec<Arc<dyn Device>>) -> (Arc<Array>, Arc<Notes>) {
+    let keeper = Arc::new(Notes::default());
+    let shape = shape(PAGE_SIZE, LAYOUT).unwrap();
+    (Arc::new(Array::create(devices, code, shape, options(&keeper)).unwrap()), keeper)
+}
+
+fn open(devices: Vec<Arc<dyn Device>>) -> Result<Array, DeviceError> {
+    let found =
+        devices.into_iter().map(|device| MemberToOpen { device, incarnation: 1, state: MemberState::Active });
+    Array::open(found.collect(), options(&Arc::default()))
+}
+
+/// Codes of four members, and of three.
+const CODES: [(usize, usize, usize); 5] = [(1, 2, 3), (2, 3, 3), (3, 4, 4), (2, 4, 4), (1, 1, 2)];
+
+fn members(of: usize) -> Vec<Arc<MemoryDevice>> {
+    (0..of).map(|member| Arc::new(MemoryDevice::new(&format!("member {member}")))).collect()
+}
+
+fn lost_device(member: usize) -> Arc<dyn Device> {
+    let why = DeviceError::new(DeviceErrorKind::Unusable, format!("member {member} was unplugged"));
+    Arc::new(AbsentDevice::new(&format!("member {member}"), why))
+}
+
+/// An array of which members are lost with the power, or later.
+struct Members {
+    code: Code,
+    of: usize,
+    lost: Vec<usize>,
+    opened: usize,
+}
+
+impl Medium for Members {
+    fn make(&self, plan: &CrashPlan) -> Arc<dyn Device> {
+        let devices = (0..self.of).map(|member| plan.device(&format!("member {member}")) as Arc<dyn Device>);
+        array(self.code, devices.collect()).0
+    }
+
+    fn open(&mut self, left: &[Arc<MemoryDevice>], again: bool, rng: &mut Rng) -> Arc<dyn Device> {
+        if !again {
+            self.lost.clear();
+        }
+        let most = self.code.spare() as u64;
+        let lost = rng.below(most + 1).max(self.lost.len() as u64);
+        while (self.lost.len() as u64) < lost {
+            let member = rng.below(self.of as u64) as usize;
+            if !self.lost.contains(&member) {
+                self.lost.push(member);
+            }
+        }
+        self.opened += 1;
+        let mut devices: Vec<Arc<dyn Device>> = left.iter().map(|it| it.clone() as Arc<dyn Device>).collect();
+        self.lost.iter().for_each(|member| devices[*member] = lost_device(*member));
+        Arc::new(open(devices).unwrap())
+    }
+}
+
+#[test]
+fn a_power_cut_and_lost_members_leave_the_pages_of_the_durable_log() {
+    for (seed, (needed, written, of)) in CODES.into_iter().enumerate() {
+        let code = Code::new(needed, written).unwrap();
+        let mut members = Members { code, of, lost: Vec::new(), opened: 0 };
+        run_over(&mut members, seed as u64, 100, 12);
+        assert!(members.opened > 100, "{} images", members.opened);
+    }
+}
+
+#[test]
+fn the_store_does_what_a_map_does_over_members_that_come_and_go() {
+    for (seed, (needed, written, of)) in CODES.into_iter().enumerate() {
+        let code = Code::new(needed, written).unwrap();
+        let bases = members(of);
+        let (array, keeper) = array(code, bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect());
+        let mut model = Model::new(seed as u64, array.clone(), 300);
+        let mut rng = Rng::new(seed as u64);
+        let mut incarnation = 1;
+        for step in 0..600 {
+            model.step();
+            if step % 97 == 96 {
+                model.crash();
+            }
+            if step % 150 == 149 && code.spare() > 0 {
+                // One is lost, and another device takes its place while work goes on.
+                let member = rng.below(of as u64) as usize;
+                array.give_up(member);
+                (0..20).for_each(|_| model.step());
+                incarnation += 1;
+                let fresh: Arc<dyn Device> = Arc::new(MemoryDevice::new("fresh"));
+                array.replace(member, fresh, incarnation).unwrap();
+                array.rebuild_before_groups().unwrap();
+                for group in 0..array.groups() {
+                    model.store.rebuild_group(&array, member, group).unwrap();
+                    model.step();
+                }
+                array.sync_rebuilt(member).unwrap();
+                array.finish_rebuilding(member);
+            }
+            if step % 61 == 60 {
+                compare(&model.store, &model.pages);
+            }
+        }
+        assert!(keeper.struck.lock().is_empty() && keeper.repaired.lock().is_empty());
+        // All that is left must do without the first members, which were rebuilt or not.
+        (0..code.spare()).for_each(|member| array.give_up(member));
+        compare(&model.store, &model.pages);
+        let report = model.store.check(true, &mut |_| {}).unwrap();
+        assert_eq!(report.damage, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn rot_is_mended_by_reading_and_more_of_it_is_damage() {
+    let code = Code::new(2, 4).unwrap();
+    let bases = members(4);
+    let (array, keeper) = array(code, bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect());
+    let log = TestLog::new();
+    let store = create(array.clone(), &log);
+    let pages = allocate(&store, &log, 40).unwrap();
+    let versions: Vec<_> = write(&store, &log, &pages).into_iter().map(|(version, _)| version).collect();
+    // Everything of two members but their labels.
+    let rot = |member: usize| {
+        let base = &bases[member];
+        let start = 128 << 10;
+        let junk = vec![0x5a; (base.len() - start) as usize];
+        base.write(start, &junk, Durability::Durable).unwrap();
+    };
+    rot(1);
+    rot(3);
+    for way in crate::testing::small_store::WAYS {
+        for ((page, version), read) in pages.iter().zip(&versions).zip(way(&store, &pages)) {
+            assert_eq!(read.unwrap().1, image(*page, *version));
+        }
+    }
+    let repaired = keeper.repaired.lock().len();
+    assert!(repaired >= 60, "two of four fragments of most of 40 pages: {repaired}");
+    let report = store.check(true, &mut |_| {}).unwrap();
+    assert_eq!(report.damage, Vec::<String>::new());
+    rot(0);
+    rot(1);
+    rot(2);
+    let failed = read(&store, pages[3]).unwrap_err();
+    assert_eq!(failed.kind, TierErrorKind::Damaged, "{failed}");
+}
+
+#[test]
+fn a_full_member_is_an_error_of_reserving_and_not_of_writing() {
+    let code = Code::new(1, 2).unwrap();
+    let small: Arc<dyn Device> = Arc::new(MemoryDevice::with("small", 512, 600_000));
+    let large: Arc<dyn Device> = Arc::new(MemoryDevice::new("large"));
+    let (array, _) = array(code, vec![large, small]);
+    let log = TestLog::new();
+    let store = create(array.clone(), &log);
+    let mut all = Vec::new();
+    let full = loop {
+        match allocate(&store, &log, 20) {
+            Ok(pages) => all.extend(pages),
+            Err(error) => break error,
+        }
+        assert!(all.len() < 10_000);
+    };
+    assert_eq!(full.kind, TierErrorKind::Full);
+    assert!(write(&store, &log, &all).iter().all(|(_, outcome)| outcome.is_ok()));
+    assert!(array.grow(array.len() + 1, Fill::Reserved).is_err());
+}
