@@ -70,6 +70,7 @@ impl Disks {
             superblock: self.superblock.clone(),
             logs: vec![self.log.clone()],
             store: self.store.clone(),
+            store_others: Vec::new(),
             cache: None,
         }
     }

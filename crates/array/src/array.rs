@@ -66,7 +66,7 @@ pub struct Array {
     pub(crate) keeper: Arc<dyn Keeper>,
     pub(crate) ranges: Ranges,
     lanes: Lanes,
-    striking: Mutex<()>,
+    pub(crate) striking: Mutex<()>,
     /// Units of metadata that are alike on all members, a bit each.
     pub(crate) alike: Mutex<Vec<u64>>,
     idle_reads: Mutex<Vec<(Box<Reads>, InFlight)>>,

@@ -179,6 +179,12 @@ impl Array {
         Ok(())
     }
 
+    /// Compares the copies of a group's metadata, and mends those that differ.
+    pub fn scrub_group(&self, group: u64) -> Result<(), DeviceError> {
+        let shape = &self.map.shape;
+        self.rebuild_meta(shape.group_start(group)..shape.group_start(group) + shape.places_start)
+    }
+
     /// Copies are made alike on all members that are written.
     fn rebuild_meta(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
         let mut units = Vec::new();
@@ -196,25 +202,46 @@ impl Array {
         };
         let places: Vec<u64> = places.iter().copied().filter(|place| own(*place)).collect();
         let device = self.members[member].device();
-        for run in places.chunk_by(|a, b| a + 1 == *b) {
+        let fill = |run: &[u64]| {
             let mut pages = AlignedBuf::zeroed(run.len() * page_bytes);
             self.read(self.map.shape.place_offset(group, run[0]), &mut pages)?;
             let rows = self.encode(run[0]..run[0] + run.len() as u64, &pages).swap_remove(member);
             if let (row, Some(bytes)) = rows {
-                device.write(self.map.row(group, row), &bytes, Durability::Later)?;
+                let written = device.write(self.map.row(group, row), &bytes, Durability::Later);
+                self.struck_if_failed(member, written)?;
+            }
+            Ok(())
+        };
+        for run in places.chunk_by(|a, b| a + 1 == *b) {
+            if fill(run).is_err() {
+                for place in run.chunks(1) {
+                    match fill(place) {
+                        Err(error) if !self.members[member].is_written() => return Err(error),
+                        // The page is lost, and this member's part of it does not matter.
+                        _ => {}
+                    }
+                }
             }
         }
         Ok(())
     }
 
+    fn struck_if_failed(&self, member: usize, outcome: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        outcome.or_else(|error| {
+            self.strike(member, &error)?;
+            Err(error)
+        })
+    }
+
     /// Makes what was rebuilt durable: to be called before the keeper writes down how far it came,
     /// or that it is done.
     pub fn sync_rebuilt(&self, member: usize) -> Result<(), DeviceError> {
-        self.members[member].device().sync()
+        self.struck_if_failed(member, self.members[member].device().sync())
     }
 
     /// The member holds all that it should, which the keeper has made durable.
     pub fn finish_rebuilding(&self, member: usize) {
+        let _one_at_a_time = self.striking.lock();
         let it = &self.members[member];
         if it.state() == MemberState::Rebuilding {
             it.set_state(MemberState::Active);

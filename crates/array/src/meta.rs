@@ -88,10 +88,12 @@ impl Array {
             let read = self.members[member].device().read(self.map.meta(unit.start), &mut bytes[..len]);
             copies.push((member, read.map(|()| bytes)));
         }
-        let mut best: Option<(Option<u64>, usize)> = None;
+        // Of none that is whole, zeros: a unit is so until it is written first.
+        let mut best: Option<((Option<u64>, bool), usize)> = None;
         for (at, (member, copy)) in copies.iter().enumerate() {
             let Ok(bytes) = copy else { continue };
-            let number = self.number_of(unit.start, &bytes[..len]);
+            let is_blank = bytes[..len].iter().all(|byte| *byte == 0);
+            let number = (self.number_of(unit.start, &bytes[..len]), is_blank);
             if self.members[*member].is_read() && best.is_none_or(|(best, _)| best < number) {
                 best = Some((number, at));
             }

@@ -48,6 +48,9 @@ pub enum Command {
     /// Show, add, remove or replace the devices of a database's log
     #[command(subcommand)]
     Log(crate::log_array::Log),
+    /// Show and change the devices of a store that has several
+    #[command(subcommand)]
+    Array(crate::store_array::Array),
     /// Measure, simulate and torture the engine: nothing that a database needs in operation
     #[cfg(feature = "lab")]
     #[command(subcommand)]
@@ -61,6 +64,7 @@ impl Command {
         use crate::backup::Archive;
         use crate::cache_device::Cache;
         use crate::log_array::Log;
+        use crate::store_array::Array;
         let json = match self {
             Command::Tpcc(args) => &args.json,
             Command::Backup(args) => &args.json,
@@ -68,6 +72,7 @@ impl Command {
             Command::Archive(Archive::List(args) | Archive::Verify(args)) => &args.json,
             Command::Cache(Cache::Status(args)) => &args.json,
             Command::Log(Log::Status(args)) => &args.json,
+            Command::Array(Array::Status(args)) => &args.json,
             Command::Characterize(args) => &args.json,
             Command::Profiles(args) => &args.json,
             Command::Check(_)
@@ -84,6 +89,7 @@ impl Command {
                 | Cache::Abandon(_),
             )
             | Command::Pagefile(_)
+            | Command::Array(Array::Replace(_) | Array::Scrub(_))
             | Command::Log(Log::Add(_) | Log::Remove(_) | Log::Replace(_)) => return None,
             #[cfg(feature = "lab")]
             Command::Lab(command) => return command.results(),

@@ -21,6 +21,7 @@ mod json;
 mod log_array;
 mod page_files;
 mod profiles;
+mod store_array;
 mod tables;
 
 use args::{Arguments, Command};
@@ -89,6 +90,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Restore(args) => backup::restore(args),
         Command::Archive(command) => backup::archive(command),
         Command::Log(command) => log_array::run(command),
+        Command::Array(command) => store_array::run(command),
         Command::Pagefile(command) => page_files::run(command),
         Command::Cache(command) => cache_device::run(command),
         Command::Characterize(characterize) => characterize::run(characterize),

@@ -107,9 +107,11 @@ impl Options {
         let options = self.log(|log| log.devices(devices.logs.len())).with_profiles(None)?;
         options.check()?;
         let members = assembly::members(&options);
-        let (database, store) = (DatabaseId(rng::entropy()), "store".to_owned());
-        assembly::claim_devices(database, &devices, &members, &store, &options)?;
-        let engine = assembly::create(database, devices, members, store, &options, &Archives)?;
+        let others = (1..=devices.store_others.len()).map(|member| format!("store.{member}"));
+        let stores: Vec<String> = std::iter::once("store".to_owned()).chain(others).collect();
+        let database = DatabaseId(rng::entropy());
+        assembly::claim_devices(database, &devices, &members, &stores, &options)?;
+        let engine = assembly::create(database, devices, members, &stores, &options, &Archives)?;
         Database::start(engine, None)
     }
 

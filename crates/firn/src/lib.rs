@@ -63,6 +63,7 @@ mod page_set;
 pub mod query;
 mod ranks;
 mod statistics;
+mod store_devices;
 mod table;
 mod transaction;
 
@@ -85,12 +86,15 @@ pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
 pub use options::Options;
 pub use options::archive::{ArchiveFull, ArchiveSettings};
 pub use options::cache::CacheSettings;
-pub use options::callbacks::{LogEvent, LogEventKind, RecoveryPhase, RecoveryProgress};
+pub use options::callbacks::{
+    LogEvent, LogEventKind, RecoveryPhase, RecoveryProgress, StoreEvent, StoreEventKind,
+};
 pub use options::log::LogSettings;
 pub use options::profiled::{Setting, SettingOrigin};
 pub use options::tuning::{Deltas, Placement, Tuning};
 pub use page_file::PageFile;
 pub use statistics::{IoCounts, IoTotal, Statistics};
+pub use store_devices::{ScrubReport, StoreArrayStatus, StoreDevice, StoreMemberState, store_status};
 pub use table::{
     Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable, UnorderedIndexCursor,
 };

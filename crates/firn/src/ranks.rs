@@ -10,6 +10,10 @@ pub(crate) static ARCHIVE: Rank = Rank::new(100, "the archive's work");
 pub(crate) static CACHE_CHANGING: Rank = Rank::new(110, "a change of the flash cache");
 /// Serializes adding and removing log devices.
 pub(crate) static ARRAY_CHANGING: Rank = Rank::new(111, "a change of the log's devices");
+/// Serializes replacing devices of the store.
+pub(crate) static STORE_CHANGING: Rank = Rank::new(112, "a change of the store's devices");
+/// Held by the thread that fills a new device of the store.
+pub(crate) static STORE_FILLING: Rank = Rank::new(113, "the filling of a store's device");
 /// Held by the thread that takes recovery's checkpoint.
 pub(crate) static REST: Rank = Rank::new(115, "the end of recovery");
 /// Held while a checkpoint is taken.

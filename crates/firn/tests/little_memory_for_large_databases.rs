@@ -63,6 +63,7 @@ fn devices() -> Devices {
         superblock: Arc::new(MemoryDevice::new("superblock")),
         logs: vec![Arc::new(MemoryDevice::new("log"))],
         store: Arc::new(MemoryDevice::new("store")),
+        store_others: Vec::new(),
         cache: None,
     }
 }

@@ -212,6 +212,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         superblock: Arc::new(MemoryDevice::new("superblock")),
         logs: vec![Arc::new(MemoryDevice::new("log"))],
         store: Arc::new(MemoryDevice::new("store")),
+        store_others: Vec::new(),
         cache: None,
     };
     let (watched, lists) = (active.clone(), seen.clone());

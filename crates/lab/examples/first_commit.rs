@@ -40,7 +40,7 @@ impl Bed {
             device.run_free(!timed);
             Arc::new(device) as Arc<dyn Device>
         });
-        Devices { superblock, logs: vec![log], store, cache: Some(cache) }
+        Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache: Some(cache) }
     }
 }
 

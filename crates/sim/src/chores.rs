@@ -253,6 +253,7 @@ mod tests {
             superblock: device("superblock"),
             logs: vec![device("log")],
             store: device("store"),
+            store_others: Vec::new(),
             cache: None,
         };
         let options =

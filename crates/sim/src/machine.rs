@@ -64,7 +64,13 @@ impl Machine {
         let logs = (1..=self.logs).map(|place| self.faulty(place)).collect();
         let store = self.logs + 1;
         let cache = (store + 1 + self.spares < self.media.len()).then(|| self.faulty(store + 1));
-        Devices { superblock: self.faulty(0), logs, store: self.faulty(store), cache }
+        Devices {
+            superblock: self.faulty(0),
+            logs,
+            store: self.faulty(store),
+            store_others: Vec::new(),
+            cache,
+        }
     }
 
     /// The same with the spares, of which some may have become devices of the log.

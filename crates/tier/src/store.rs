@@ -79,6 +79,7 @@ mod rebuild;
 mod records;
 mod redo;
 mod rewrite;
+mod scrub;
 mod segments;
 mod sequences;
 mod shadows;
@@ -105,6 +106,7 @@ pub use delta::testing::{delta_slot, delta_slots};
 #[doc(hidden)]
 pub use journal::Journal;
 pub use options::{DeltaPolicy, Layout, Placement, Policy, StoreOptions};
+pub use scrub::Scrubbed;
 pub use state::Store;
 pub use vacate::Vacancy;
 

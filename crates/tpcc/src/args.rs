@@ -140,9 +140,16 @@ pub struct TpccArgs {
     /// device
     #[arg(long, value_name = "PATH", conflicts_with = "log_devices")]
     pub log_path: Vec<PathBuf>,
-    /// Where a new database's page store is, instead of in --dir: a file or raw device
+    /// Where a new database's page store is, instead of in --dir: a file or raw device; again for
+    /// each device of a store over several
     #[arg(long, value_name = "PATH")]
-    pub store_path: Option<PathBuf>,
+    pub store_path: Vec<PathBuf>,
+    /// Of a store over several devices: how many may be lost without losing anything
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "store_path")]
+    pub store_survives: usize,
+    /// Instead: each page becomes W fragments, and any M of them give it back
+    #[arg(long, value_name = "M:W", value_parser = store_code, requires = "store_path", conflicts_with = "store_survives")]
+    pub store_code: Option<(usize, usize)>,
     /// Bytes of a new flash cache between DRAM and the page store, for example 2G (see
     /// docs/guide/cache.md); none if not given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -170,4 +177,10 @@ pub struct TpccArgs {
     /// Run this number of transactions in each client, all of them counted, instead of --seconds
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub transactions: Option<u64>,
+}
+
+/// The two numbers of `M:W`.
+fn store_code(text: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once(':').and_then(|(m, w)| Some((m.parse().ok()?, w.parse().ok()?)));
+    numbers.ok_or_else(|| format!("{text} is not two numbers, as 3:4 is"))
 }

@@ -83,8 +83,13 @@ fn options(args: &TpccArgs, kinds: Vec<Arc<dyn CacheKind>>) -> Result<Options, F
         options = options.log(|log| log.paths(paths));
     }
     options = with_cache(options, args, kinds)?;
-    if let Some(path) = &args.store_path {
-        options = options.store_path(backup::absolute(path)?);
+    if !args.store_path.is_empty() {
+        let paths =
+            args.store_path.iter().map(|path| backup::absolute(path)).collect::<Result<Vec<_>, _>>()?;
+        options = options.store_paths(paths).store_survives(args.store_survives);
+        if let Some((needed, written)) = args.store_code {
+            options = options.store_code(needed, written);
+        }
     }
     Ok(options)
 }
@@ -292,7 +297,7 @@ const WAREHOUSE_BYTES: u64 = 80 << 20;
 /// first.
 fn refuse_more_than_there_is(db: &Database, args: &TpccArgs, scale: Scale) -> Result<(), Failure> {
     let Some(directory) = db.directory().filter(|_| scale.is_full()) else { return Ok(()) };
-    let store = args.store_path.as_deref().and_then(Path::parent).unwrap_or(directory);
+    let store = args.store_path.first().and_then(|path| path.parent()).unwrap_or(directory);
     let store = if store.as_os_str().is_empty() { Path::new(".") } else { store };
     let needed = u64::from(scale.warehouses) * WAREHOUSE_BYTES;
     match firndb::device::available_bytes(store) {

@@ -33,6 +33,7 @@ use crate::engine::directory::files::refuse_no_directory;
 use crate::engine::log_device_failure::Losses;
 use crate::engine::log_holds::LogHolds;
 use crate::engine::redo;
+use crate::engine::store_array::StoreArray;
 use crate::engine::{Engine, Parts, assembly, recovery};
 use crate::error::Error;
 use crate::options::Options;
@@ -43,7 +44,7 @@ use firndb_btree::Tree;
 use firndb_log::Log;
 use firndb_table::{Catalog, SYSTEM_TREE};
 use firndb_tier::CacheSwitch;
-use firndb_tier::store::Store;
+use firndb_tier::store::{Layout, Store};
 use firndb_txn::{LoserReport, TxnManager};
 use std::path::Path;
 
@@ -116,8 +117,9 @@ impl Options {
 }
 
 fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport, Error> {
-    let LaidOut { database, devices, members, store_path, options } = laid_out;
-    let devices = Counted::new(devices, &members);
+    let LaidOut { database, devices, members, store_paths, options } = laid_out;
+    let array = StoreArray::create(&devices, database, Layout::default(), &options)?;
+    let devices = Counted::new(devices, &members, array);
     let progress = |phase, done, total| {
         if let Some(progress) = &options.progress {
             progress(RecoveryProgress { phase, done, total, in_background: false });
@@ -125,7 +127,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     };
     let (manifest, end) = (&source.manifest, plan.end);
     let start = Log::start_at(end);
-    let mut superblock = assembly::first_superblock(database, members, store_path, start, &options)?;
+    let mut superblock = assembly::first_superblock(database, members, &store_paths, start, &options)?;
     (superblock.catalog_root, superblock.undo_root) = (manifest.catalog_root, manifest.undo_root);
     let retention = LogHolds::default();
     let archive = Archives.open(&superblock, options.archive.text()?, start, &options.archive, &retention)?;
@@ -164,6 +166,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let LoserReport { losers, prepared } = txns.adopt(plan.analysis);
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
     let recovery = BackgroundRecovery::nothing();
+    devices.settle_store(&mut superblock);
     let losses = Losses::new(superblock, Arc::new(devices), &options);
     log.on_device_lost(losses.handler());
     let parts =

@@ -187,6 +187,7 @@ mod tests {
             superblock: Arc::new(Faulty::new(memory.clone(), &plan)),
             logs: vec![Arc::new(MemoryDevice::new("log"))],
             store: Arc::new(MemoryDevice::new("store")),
+            store_others: Vec::new(),
             cache: None,
         };
         let options = Options::new().page_size(1024).buffer_bytes(256 << 10).log(|log| log.bytes(256 << 10));

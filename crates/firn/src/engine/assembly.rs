@@ -5,8 +5,11 @@ use crate::engine::archiver::OpenArchive;
 use crate::engine::background_recovery::BackgroundRecovery;
 use crate::engine::creation_mark::{self, Interrupted, Making};
 use crate::engine::devices::{Counted, Devices};
+use crate::engine::directory::names::STORE;
 use crate::engine::log_device_failure::Losses;
 use crate::engine::log_holds::LogHolds;
+use crate::engine::store_array::StoreArray;
+use crate::engine::store_array_field::StoreArrayField;
 use crate::engine::superblock::{Member, Superblock};
 use crate::engine::superblock_fields::Extensions;
 use crate::engine::{Engine, Parts, cache, claim};
@@ -149,12 +152,13 @@ pub(crate) fn claim_devices(
     database: DatabaseId,
     devices: &Devices,
     members: &[Member],
-    store_path: &str,
+    store_paths: &[String],
     options: &Options,
 ) -> Result<(), Error> {
-    let names = file_names(members, store_path, cache::path(None, options));
+    let names = file_names(members, store_paths, cache::path(None, options));
     let cache = devices.cache.iter().filter(|_| options.cache.bytes.is_some());
-    let others = || devices.logs.iter().chain([&devices.store]).chain(cache.clone());
+    let others =
+        || devices.logs.iter().chain([&devices.store]).chain(&devices.store_others).chain(cache.clone());
     let interrupted = creation_mark::interrupted_on(&devices.superblock)?;
     for device in others() {
         claim::refuse_contents(&**device, &interrupted.ids)?;
@@ -177,7 +181,7 @@ pub(crate) fn claim_devices(
 pub(crate) fn first_superblock(
     database: DatabaseId,
     members: Vec<Member>,
-    store_path: String,
+    store_paths: &[String],
     start: Lsn,
     options: &Options,
 ) -> Result<Superblock, Error> {
@@ -193,11 +197,15 @@ pub(crate) fn first_superblock(
         clean: false,
         epochs: vec![(Epoch(1), start)],
         members,
-        store_path,
+        store_path: store_paths[0].clone(),
         store_version: Lsn::ZERO,
         extensions: Extensions {
             archive: options.archive.text()?,
             settings: options.kept(),
+            store_array: match store_paths.len() {
+                1 => None,
+                several => Some(StoreArrayField::new(options.code_over(several)?, store_paths)),
+            },
             ..Extensions::default()
         },
         in_doubt: false,
@@ -220,14 +228,14 @@ pub(crate) fn first_log(
     Ok(Log::create_at(devices.logs(), superblock.log_identity(), epoch, start, log_options(options))?)
 }
 
-/// Creates a database on devices that were marked and claimed for it. `members` and `store_path`
+/// Creates a database on devices that were marked and claimed for it. `members` and `store_paths`
 /// are what the superblock will say of their paths. The database exists once the superblock is
 /// written, at the very end.
 pub(crate) fn create(
     database: DatabaseId,
     devices: Devices,
     members: Vec<Member>,
-    store_path: String,
+    store_paths: &[String],
     options: &Options,
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
@@ -240,8 +248,10 @@ pub(crate) fn create(
             members.len()
         )));
     }
-    let devices = Counted::new(devices, &members);
-    let mut superblock = first_superblock(database, members, store_path, Lsn::FIRST, options)?;
+    options.code_over(store_paths.len())?;
+    let array = StoreArray::create(&devices, database, options.testing.store_layout, options)?;
+    let devices = Counted::new(devices, &members, array);
+    let mut superblock = first_superblock(database, members, store_paths, Lsn::FIRST, options)?;
     let retention = LogHolds::default();
     // Before anything is written: the directory may hold another database's archive.
     let archive =
@@ -272,6 +282,7 @@ pub(crate) fn create(
     );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
     let recovery = BackgroundRecovery::nothing();
+    devices.settle_store(&mut superblock);
     let losses = Losses::new(superblock, Arc::new(devices), options);
     log.on_device_lost(losses.handler());
     let parts =
@@ -282,9 +293,21 @@ pub(crate) fn create(
 }
 
 /// The files that a creation makes, except for the superblock.
-pub(crate) fn file_names(members: &[Member], store_path: &str, cache_path: Option<String>) -> Vec<String> {
+pub(crate) fn file_names(
+    members: &[Member],
+    store_paths: &[String],
+    cache_path: Option<String>,
+) -> Vec<String> {
     let logs = members.iter().map(|member| member.path.clone());
-    logs.chain([store_path.to_owned()]).chain(cache_path).collect()
+    logs.chain(store_paths.iter().cloned()).chain(cache_path).collect()
+}
+
+/// The store's devices for `options`: a file in the database's directory unless paths were given.
+pub(crate) fn store_paths(options: &Options) -> Vec<String> {
+    match options.store_paths.as_slice() {
+        [] => vec![STORE.to_owned()],
+        paths => paths.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+    }
 }
 
 /// The log's members for `options`, all files in the database's directory unless paths were given.

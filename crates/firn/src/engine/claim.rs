@@ -13,6 +13,7 @@
 //! ```
 
 use crate::error::Error;
+use firndb_array::Label;
 use firndb_base::{DatabaseId, crc32c};
 use firndb_device::{
     AlignedBuf, Device, DeviceError, Durability, Fill, find_contents, find_contents_anywhere,
@@ -63,6 +64,7 @@ fn bears(device: &dyn Device, database: DatabaseId) -> Result<bool, Error> {
     };
     Ok(claimed
         || firndb_tier::store::owner(device) == Some(database)
+        || Label::read(device)?.is_some_and(|label| label.database == database)
         || firndb_tier::cache::owner(device) == Some(database)
         || member()?)
 }

@@ -1,5 +1,6 @@
 //! The devices of one database.
 
+use crate::engine::store_array::StoreArray;
 use crate::engine::superblock::{Member, Superblock};
 use crate::error::Error;
 use crate::options::Options;
@@ -14,8 +15,10 @@ pub struct Devices {
     pub superblock: Arc<dyn Device>,
     /// The log, in the order of its members.
     pub logs: Vec<Arc<dyn Device>>,
-    /// The page store.
+    /// The page store, or the first of its devices.
     pub store: Arc<dyn Device>,
+    /// The others, in their order, if the store is to be over several: at most 15.
+    pub store_others: Vec<Arc<dyn Device>>,
     /// The flash cache over the store, if there is one.
     pub cache: Option<Arc<dyn Device>>,
 }
@@ -79,6 +82,10 @@ impl Devices {
             superblock: wrap("superblock", self.superblock)?,
             logs: self.logs.into_iter().zip(members).map(log).collect::<Result<_, _>>()?,
             store: wrap("store", self.store)?,
+            store_others: (1..)
+                .zip(self.store_others)
+                .map(|(member, device)| wrap(&format!("store.{member}"), device))
+                .collect::<Result<_, _>>()?,
             cache: self.cache.map(|cache| wrap("cache", cache)).transpose()?,
         };
         Ok(wrapped.overlaid(options))
@@ -93,6 +100,7 @@ impl Devices {
             superblock: over(self.superblock),
             logs: self.logs.into_iter().map(over).collect(),
             store: over(self.store),
+            store_others: self.store_others.into_iter().map(over).collect(),
             cache: self.cache.map(over),
         }
     }
@@ -145,30 +153,46 @@ pub(crate) struct Counted {
     pub superblock: Arc<Counting>,
     pub logs: LogDevices,
     pub store: Arc<Counting>,
+    /// What is below it, if the store is over several devices.
+    pub store_array: Option<StoreArray>,
     /// Changes when a cache is attached or detached.
     cache: Mutex<Option<Arc<Counting>>>,
 }
 
 impl Counted {
-    /// The log's devices are `members`.
-    pub fn new(devices: Devices, members: &[Member]) -> Counted {
+    /// The log's devices are `members`; the store's lie under `store_array` if there are several.
+    pub fn new(devices: Devices, members: &[Member], store_array: Option<StoreArray>) -> Counted {
         assert_eq!(devices.logs.len(), members.len(), "there is a device for each member");
         let logs = devices.logs.into_iter().zip(members);
         let logs = logs.map(|(log, member)| (member.id, Arc::new(Counting::new(log)))).collect();
         Counted {
             superblock: Arc::new(Counting::new(devices.superblock)),
             logs: LogDevices { list: Mutex::new(logs) },
-            store: Arc::new(Counting::new(devices.store)),
+            store: Arc::new(Counting::new(match &store_array {
+                Some(it) => it.array.clone(),
+                None => devices.store,
+            })),
+            store_array,
             cache: Mutex::new(devices.cache.map(|cache| Arc::new(Counting::new(cache)))),
+        }
+    }
+
+    /// Strikes in a superblock, which is about to be written, those of the store's devices that
+    /// failed so far.
+    pub fn settle_store(&self, superblock: &mut Superblock) {
+        if let Some(it) = &self.store_array {
+            it.keeper.settle(superblock);
         }
     }
 
     /// All devices at present.
     pub fn each(&self) -> Vec<Arc<Counting>> {
         let logs = self.logs.list().into_iter().map(|(_, log)| log);
+        let members = self.store_array.as_ref().map(|it| it.members.lock().clone()).unwrap_or_default();
         [self.superblock.clone(), self.store.clone()]
             .into_iter()
             .chain(logs)
+            .chain(members)
             .chain(self.cache_counted())
             .collect()
     }

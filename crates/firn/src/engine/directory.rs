@@ -21,11 +21,13 @@ use crate::engine::directory::files::{
 };
 use crate::engine::directory::names::{SUPERBLOCK, refuse_one_name_twice, refuse_others, refuse_too_large};
 use crate::engine::separate_directories::refuse_mixed_archive;
+use crate::engine::store_array_field::StoreMember;
 use crate::engine::superblock::copies::Found;
 use crate::engine::superblock::{Member, Superblock};
 use crate::engine::{Engine, cache, recovery};
 use crate::error::Error;
 use crate::options::Options;
+use firndb_array::MemberState;
 use firndb_base::sync::Arc;
 use firndb_device::{AbsentDevice, Device, DeviceError, DeviceErrorKind, sync_directory};
 use std::path::Path;
@@ -63,7 +65,7 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
             Found::Restoring(_) => return Err(unfinished_restore(dir)),
         }
     }
-    options.check()?;
+    options.check_new()?;
     refuse_one_name_twice(dir, options)?;
     refuse_others(dir, &[], options)?;
     if !options.create {
@@ -116,8 +118,17 @@ fn open_found(
             }
         }
     }
-    let store = released_file(&dir.join(&found.store_path), access)
-        .map_err(|error| error.within(&missing("the page store")))?;
+    let (store, store_others) = match &found.extensions.store_array {
+        None => {
+            let store = released_file(&dir.join(&found.store_path), access)
+                .map_err(|error| error.within(&missing("the page store")))?;
+            (store, Vec::new())
+        }
+        Some(array) => {
+            let mut members = array.members.iter().map(|member| store_member(dir, member, access));
+            (members.next().expect("it has members"), members.collect())
+        }
+    };
     let cache = match (&found.extensions.cache, cache::path(Some(&found), options)) {
         (_, None) => None,
         _ if options.cache.give_up => None,
@@ -137,8 +148,22 @@ fn open_found(
             Some(device)
         }
     };
-    let devices = Devices { superblock, logs, store, cache }.wrapped(&found.members, options)?;
+    let devices =
+        Devices { superblock, logs, store, store_others, cache }.wrapped(&found.members, options)?;
     recovery::open(found, devices, options, archives)
+}
+
+/// A device of a store over several: one that cannot be opened is left to the others.
+fn store_member(dir: &Path, member: &StoreMember, access: Access) -> Arc<dyn Device> {
+    let path = dir.join(&member.path);
+    let opened = match member.state {
+        MemberState::Struck => Err(Error::unusable(format!("{} has missed writes", path.display()))),
+        MemberState::Active | MemberState::Rebuilding => released_file(&path, access),
+    };
+    opened.unwrap_or_else(|error| {
+        let why = DeviceError::new(DeviceErrorKind::Failed, error.to_string());
+        Arc::new(AbsentDevice::new(&path.display().to_string(), why))
+    })
 }
 
 fn log_file(path: &Path, member: &Member, access: Access) -> Result<Arc<dyn Device>, Error> {

@@ -39,13 +39,17 @@ fn superblock_failed(error: &Error) -> LogError {
 impl Losses {
     /// For a database with this superblock, as its device has it.
     pub fn new(superblock: Superblock, devices: Arc<Counted>, options: &Options) -> Arc<Losses> {
-        Arc::new(Losses {
+        let losses = Arc::new(Losses {
             superblock: Arc::new(ranks::SUPERBLOCK.mutex(superblock)),
             devices,
             array: Arc::default(),
             listener: options.log.listener.clone(),
             checkpointer: OnceLock::new(),
-        })
+        });
+        if let Some(it) = &losses.devices.store_array {
+            it.keeper.serve(&losses);
+        }
+        losses
     }
 
     /// The callback for the log. It does not keep the database's devices: a thread of the log's may

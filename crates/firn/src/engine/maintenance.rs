@@ -16,10 +16,11 @@ pub(crate) enum Upkeep {
     FreeSpace,
     GivingBack,
     Cache,
+    Filling,
 }
 
 impl Upkeep {
-    pub const KINDS: usize = Upkeep::Cache as usize + 1;
+    pub const KINDS: usize = Upkeep::Filling as usize + 1;
 
     /// As a phrase for reports.
     fn name(self) -> &'static str {
@@ -29,6 +30,7 @@ impl Upkeep {
             Upkeep::FreeSpace => "looking for free space in the store",
             Upkeep::GivingBack => "giving free space of the store back",
             Upkeep::Cache => "upkeep of the flash cache",
+            Upkeep::Filling => "filling a new device of the store",
         }
     }
 }
@@ -85,6 +87,7 @@ impl Engine {
             self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step(self.may_vacate())?)),
             self.upkeep(Upkeep::GivingBack, || Ok(self.store.give_back_step()?)),
             self.upkeep(Upkeep::Cache, || Ok(self.tier.step()?)),
+            self.upkeep(Upkeep::Filling, || self.fill_store_member()),
         ];
         self.consider_checkpoint();
         outcomes.into_iter().try_fold(Progress::Idle, |all, outcome| Ok(all.or(outcome?)))

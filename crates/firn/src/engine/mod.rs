@@ -50,6 +50,9 @@ pub(crate) mod redo;
 pub(crate) mod scan_cache;
 pub(crate) mod separate_directories;
 pub(crate) mod spill;
+pub(crate) mod store_array;
+pub(crate) mod store_array_field;
+pub(crate) mod store_keeper;
 pub(crate) mod superblock;
 pub(crate) mod superblock_fields;
 #[cfg(test)]

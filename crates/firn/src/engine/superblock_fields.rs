@@ -3,6 +3,7 @@
 //! They follow the fixed ones as pairs of a tag and a blob, ascending by tag. An unknown tag is
 //! refused: its meaning might matter.
 
+use crate::engine::store_array_field::StoreArrayField;
 use crate::engine::superblock::Superblock;
 use crate::options::kept::KeptSettings;
 use firndb_base::Lsn;
@@ -19,6 +20,7 @@ const CACHE_FROM: u64 = 5;
 const ARCHIVE_NEEDED: u64 = 6;
 const ARCHIVE_GAP: u64 = 7;
 const SETTINGS: u64 = 8;
+const STORE_ARRAY: u64 = 9;
 
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub(crate) struct Extensions {
     pub archive_gap: Option<Lsn>,
     /// Settings that hold at every opening until they are named anew.
     pub settings: KeptSettings,
+    /// The store's devices, if there are several.
+    pub store_array: Option<StoreArrayField>,
 }
 
 /// What the superblock says of the log's devices, beside their list.
@@ -146,6 +150,7 @@ impl Extensions {
             (ARCHIVE_NEEDED, self.archive_needed.map(lsn)),
             (ARCHIVE_GAP, self.archive_gap.map(lsn)),
             (SETTINGS, self.settings.encode()),
+            (STORE_ARRAY, self.store_array.as_ref().map(StoreArrayField::encode)),
         ];
         for (tag, field) in fields {
             if let Some(field) = field {
@@ -173,6 +178,7 @@ impl Extensions {
                 LOG_ARRAY => found.log_array = Some(LogArrayField::decode(field)?),
                 ARCHIVE_NEEDED => found.archive_needed = Some(Lsn(Reader::new(field).varint()?)),
                 SETTINGS => found.settings = KeptSettings::decode(field)?,
+                STORE_ARRAY => found.store_array = Some(StoreArrayField::decode(field)?),
                 ARCHIVE_GAP => found.archive_gap = Some(Lsn(Reader::new(field).varint()?)),
                 _ => {
                     return Err(Malformed {
@@ -281,7 +287,7 @@ mod tests {
         assert_eq!(bytes_of_settings, b"\x08\x02\x01\x01");
         assert_eq!(Extensions::decode(&mut Reader::new(&bytes_of_settings)), Ok(kept));
         assert_eq!(Extensions::decode(&mut Reader::new(&[])), Ok(Extensions::default()));
-        assert!(Extensions::decode(&mut Reader::new(b"\x09\x00")).is_err(), "unknown");
+        assert!(Extensions::decode(&mut Reader::new(b"\x0a\x00")).is_err(), "unknown");
         assert!(Extensions::decode(&mut Reader::new(b"\x02\x01a\x01\x01\x05")).is_err(), "out of order");
         for cut in 1..bytes.len() {
             let cut = Extensions::decode(&mut Reader::new(&bytes[..cut]));

@@ -12,6 +12,7 @@ pub(crate) fn memory_devices(logs: usize) -> Devices {
         superblock: device("superblock"),
         logs: (0..logs).map(|number| device(&format!("log.{number}"))).collect(),
         store: device("store"),
+        store_others: Vec::new(),
         cache: None,
     }
 }

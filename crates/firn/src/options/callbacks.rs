@@ -1,4 +1,4 @@
-//! What the engine calls while it works: progress of recovery, events of the log's devices, and
+//! What the engine calls while it works: progress of recovery, events of the log's and the store's devices, and
 //! wrappers of devices.
 
 use firndb_base::sync::Arc;
@@ -89,3 +89,32 @@ pub struct LogEvent {
 
 /// Called with events of the log's devices.
 pub type LogEventFn = Arc<dyn Fn(&LogEvent) + Send + Sync>;
+
+/// What happened to a device of a store that has several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreEventKind {
+    /// A device failed, or could not be used at opening. Work goes on without it.
+    Lost,
+    /// Another device took its place, and is being filled.
+    Replaced,
+    /// A new device has all that it should have.
+    Filled,
+    /// Something on a device was wrong, or could not be read, and was written anew.
+    Repaired,
+}
+
+/// An event among the store's devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreEvent {
+    /// What happened.
+    pub kind: StoreEventKind,
+    /// The device, from 0.
+    pub member: usize,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// Called with events of the store's devices.
+pub type StoreEventFn = Arc<dyn Fn(&StoreEvent) + Send + Sync>;

@@ -15,14 +15,14 @@ pub(crate) mod tuning;
 use crate::error::Error;
 use crate::options::archive::ArchiveSettings;
 use crate::options::cache::CacheSettings;
-use crate::options::callbacks::ProgressFn;
-use crate::options::callbacks::RecoveryProgress;
+use crate::options::callbacks::{ProgressFn, RecoveryProgress, StoreEvent, StoreEventFn};
 use crate::options::kept::KeptSettings;
 use crate::options::limits::{PAGE_SIZES, SPILL_BYTES_MIN, refuse};
 use crate::options::log::LogSettings;
 use crate::options::profiled::DeviceProfiles;
 use crate::options::testing::Testing;
 use crate::options::tuning::Tuning;
+use firndb_array::{Code, MEMBERS_MAX};
 use firndb_base::machine;
 use firndb_base::sync::Arc;
 use firndb_device::OverlaySpace;
@@ -42,7 +42,7 @@ use std::time::Duration;
 ///
 /// | settings | fixed | kept |
 /// |---|---|---|
-/// | here | `page_size`, `store_path` | |
+/// | here | `page_size`, `store_paths`, `store_survives`, `store_code` | |
 /// | [`LogSettings`] | `bytes`, `devices`, `paths` | `copies`, `copies_required` |
 /// | [`CacheSettings`] | `bytes`, `path`, `group_pages`, `write_through` | `rebuildable` |
 /// | [`ArchiveSettings`] | | all but `lost`, `profile` |
@@ -60,7 +60,10 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) page_size: usize,
     pub(crate) buffer_bytes: usize,
-    pub(crate) store_path: Option<PathBuf>,
+    pub(crate) store_paths: Vec<PathBuf>,
+    pub(crate) store_survives: usize,
+    pub(crate) store_code: Option<(usize, usize)>,
+    pub(crate) store_listener: Option<StoreEventFn>,
     pub(crate) spill_path: Option<PathBuf>,
     pub(crate) spill_bytes: u64,
     pub(crate) lock_deadline: Option<Duration>,
@@ -86,7 +89,10 @@ impl Default for Options {
             create: true,
             page_size: 4096,
             buffer_bytes: 128 << 20,
-            store_path: None,
+            store_paths: Vec::new(),
+            store_survives: 0,
+            store_code: None,
+            store_listener: None,
             spill_path: None,
             spill_bytes: 8 << 30,
             lock_deadline: None,
@@ -140,7 +146,38 @@ impl Options {
     /// in the database's directory.
     #[must_use]
     pub fn store_path(mut self, path: impl Into<PathBuf>) -> Options {
-        self.store_path = Some(path.into());
+        self.store_paths = vec![path.into()];
+        self
+    }
+    /// Where the devices of the page store are, if it is to be over several, at most 16: files (or
+    /// raw devices) of about the same size, fixed when the database is created. See the guide,
+    /// chapter "Several devices". Default: one, in the database's directory.
+    #[must_use]
+    pub fn store_paths(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Options {
+        self.store_paths = paths.into_iter().map(Into::into).collect();
+        self
+    }
+    /// How many of the store's devices may be lost at once without losing anything: each page is on
+    /// one device more than that, whole. Fixed when the database is created. Default: none.
+    #[must_use]
+    pub fn store_survives(mut self, devices: usize) -> Options {
+        self.store_survives = devices;
+        self
+    }
+    /// Instead of [`Options::store_survives`]: each page becomes `written` fragments on as many
+    /// devices of the store, and any `needed` of them give it back. 1 of 2 is two copies; 3 of 4 has
+    /// one fragment of parity, and takes a third more space instead of twice as much; each read
+    /// then takes three devices. Fixed when the database is created.
+    #[must_use]
+    pub fn store_code(mut self, needed: usize, written: usize) -> Options {
+        self.store_code = Some((needed, written));
+        self
+    }
+    /// Called when something happens to one of the store's devices, where there are several: by
+    /// the thread that met it. It must not use the database. Default: none.
+    #[must_use]
+    pub fn on_store_event(mut self, listener: impl Fn(&StoreEvent) + Send + Sync + 'static) -> Options {
+        self.store_listener = Some(Arc::new(listener));
         self
     }
     /// A file (or raw device) for rows of queries that do not fit in a query's memory: empty, or
@@ -306,7 +343,7 @@ impl Options {
                 self.buffer_bytes
             ));
         }
-        let mut paths = self.log.paths.iter().chain(&self.store_path).chain(&self.cache.path);
+        let mut paths = self.log.paths.iter().chain(&self.store_paths).chain(&self.cache.path);
         if let Some(path) = paths.find(|path| path.to_str().is_none()) {
             return refuse(format!("{} is no text in UTF-8; give the file another name", path.display()));
         }
@@ -323,6 +360,26 @@ impl Options {
     }
 }
 
+impl Options {
+    /// What creating a database checks, and opening one does not, as these settings are fixed.
+    pub(crate) fn check_new(&self) -> Result<(), Error> {
+        self.check()?;
+        self.code_over(self.store_paths.len().max(1)).map(drop)
+    }
+
+    /// How pages are fragmented over this many devices of a new store.
+    pub(crate) fn code_over(&self, devices: usize) -> Result<Code, Error> {
+        let (needed, written) = self.store_code.unwrap_or((1, self.store_survives + 1));
+        let code = Code::new(needed, written).filter(|code| code.written() <= devices);
+        code.filter(|_| devices <= MEMBERS_MAX).ok_or_else(|| {
+            Error::bad_argument(format!(
+                "the store is to have {devices} devices, and pages {written} fragments of which {needed} give them back: \
+                 name 1 to {MEMBERS_MAX} devices (store_paths), at least as many as there are fragments"
+            ))
+        })
+    }
+}
+
 impl std::fmt::Debug for Options {
     /// The values of the options, under their names; listeners are left out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -330,7 +387,9 @@ impl std::fmt::Debug for Options {
             .field("create", &self.create)
             .field("page_size", &self.page_size)
             .field("buffer_bytes", &self.buffer_bytes)
-            .field("store_path", &self.store_path)
+            .field("store_paths", &self.store_paths)
+            .field("store_survives", &self.store_survives)
+            .field("store_code", &self.store_code)
             .field("spill_path", &self.spill_path)
             .field("spill_bytes", &self.spill_bytes)
             .field("lock_deadline", &self.lock_deadline)

@@ -37,9 +37,15 @@ fn over(inner: Arc<dyn Device>, seed: u64) -> Arc<dyn Device> {
 }
 
 fn slow(bed: &Bed, seed: u64) -> Devices {
-    let Devices { superblock, logs, store, cache } = bed.plain();
+    let Devices { superblock, logs, store, cache, .. } = bed.plain();
     let logs = (0..).zip(logs).map(|(i, log)| over(log, seed + 2 + i)).collect();
-    Devices { superblock: over(superblock, seed), logs, store: over(store, seed + 1), cache }
+    Devices {
+        superblock: over(superblock, seed),
+        logs,
+        store: over(store, seed + 1),
+        store_others: Vec::new(),
+        cache,
+    }
 }
 
 /// Small enough that the cleaner and the checkpointer have work.

@@ -17,6 +17,7 @@ fn devices() -> Devices {
         superblock: device("superblock"),
         logs: vec![device("log")],
         store: device("store"),
+        store_others: Vec::new(),
         cache: None,
     }
 }

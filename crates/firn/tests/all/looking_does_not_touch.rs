@@ -265,6 +265,7 @@ fn devices_are_only_read() {
         superblock: wrap(&superblock),
         logs: vec![wrap(&log)],
         store: wrap(&store),
+        store_others: Vec::new(),
         cache: None,
     };
     let options =

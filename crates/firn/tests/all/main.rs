@@ -26,6 +26,7 @@ mod profiles_decide_settings;
 mod queries;
 mod queries_spill;
 mod recovery;
+mod store_devices;
 mod support;
 mod tables;
 mod threads_in_small;

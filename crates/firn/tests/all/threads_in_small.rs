@@ -15,6 +15,7 @@ fn devices() -> Devices {
         superblock: device("superblock"),
         logs: vec![device("log.0"), device("log.1")],
         store: device("store"),
+        store_others: Vec::new(),
         cache: None,
     }
 }

@@ -58,7 +58,8 @@ fn body(args: &Tpcc, machine: &EmulatedMachine, stop: &AtomicBool) -> Result<(),
         (0..machine.log_devices()).map(|at| wrapped(&format!("log.{at}"))).collect();
     let store = wrapped("store")?;
     let cache = args.run.cache.map(|_| wrapped("cache")).transpose()?;
-    let devices = Devices { superblock: memory("superblock"), logs: logs?, store, cache };
+    let devices =
+        Devices { superblock: memory("superblock"), logs: logs?, store, store_others: Vec::new(), cache };
     let options = firndb_tpcc::with_memory(Options::new(), &args.run)?;
     let options = firndb_tpcc::with_cache(options, &args.run, cache_kinds())?;
     let dir = tempfile::tempdir()?;

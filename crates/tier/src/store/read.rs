@@ -39,7 +39,7 @@ impl Store {
     }
 
     /// Where a page is.
-    fn look(&self, page: PageId) -> Result<Looked, TierError> {
+    pub(super) fn look(&self, page: PageId) -> Result<Looked, TierError> {
         let in_memory = self.state.lock().look_in_memory(self, page);
         if let Some(looked) = in_memory {
             return looked;
@@ -116,7 +116,7 @@ impl Store {
         let mut damaged: Vec<usize> = (0..reads.len()).filter(|at| is_damaged(&reads[*at])).collect();
         for at in damaged.iter().copied() {
             if let Ok(looked) = self.look(reads[at].page) {
-                self.mend(reads[at].page, &looked);
+                let _mended = self.mend(reads[at].page, &looked);
             }
         }
         while !damaged.is_empty() {
@@ -152,15 +152,16 @@ impl Store {
                     return;
                 }
                 doubted = true;
-                now.iter().for_each(|now| self.mend(read.page, now));
+                now.iter().for_each(|now| _ = self.mend(read.page, now));
             }
             looked = now;
         }
     }
 
-    /// Has the device mend what of a page it holds more than once, if it does.
+    /// Has the device mend what of a page it holds more than once, if it does; returns whether all
+    /// is right then.
     #[cold]
-    fn mend(&self, page: PageId, looked: &Looked) {
+    pub(super) fn mend(&self, page: PageId, looked: &Looked) -> bool {
         let mut bytes = AlignedBuf::zeroed(self.geometry.page_size);
         let image = match (&looked.waits, looked.entry) {
             (Some(delta), entry) => {
@@ -169,7 +170,7 @@ impl Store {
             (None, Entry::Placed { place, version, checksum }) => Some((place, version, checksum)),
             (None, entry) => {
                 // The delta names its image's version.
-                let Some(at) = entry.slot() else { return };
+                let Some(at) = entry.slot() else { return false };
                 let mut found = None;
                 let offset = self.geometry.place_offset(at.place);
                 self.device.read_otherwise(offset, &mut bytes, &mut |bytes| {
@@ -184,10 +185,10 @@ impl Store {
                 entry.place().zip(base).map(|(place, base)| (place, base.version, base.checksum))
             }
         };
-        let Some((place, version, checksum)) = image else { return };
+        let Some((place, version, checksum)) = image else { return false };
         let offset = self.geometry.place_offset(place);
         let is_right = &mut |bytes: &[u8]| image_checksum(page, version, bytes) == checksum;
-        self.device.read_otherwise(offset, &mut bytes, is_right);
+        self.device.read_otherwise(offset, &mut bytes, is_right)
     }
 
     /// The outcome for a page that lies at no place.

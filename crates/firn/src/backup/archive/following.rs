@@ -259,6 +259,7 @@ mod tests {
             superblock: memory("superblock"),
             logs: vec![log.over(memory("log"))],
             store: memory("store"),
+            store_others: Vec::new(),
             cache: None,
         };
         let behind = files.clone();

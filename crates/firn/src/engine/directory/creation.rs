@@ -7,7 +7,7 @@ use crate::engine::directory::files::{
     Access, exists, file, has_loose_end, make_directory, refuse_no_directory, released_file, whole_path,
 };
 use crate::engine::directory::names::{
-    STORE, SUPERBLOCK, own_files, refuse_one_name_twice, refuse_others, refuse_strangers, refuse_too_large,
+    SUPERBLOCK, own_files, refuse_one_name_twice, refuse_others, refuse_strangers, refuse_too_large,
 };
 use crate::engine::separate_directories::{refuse_mixed, refuse_mixed_archive};
 use crate::engine::superblock::copies::{Found, SECOND_COPY};
@@ -29,7 +29,7 @@ pub(super) fn recreate(
     options: &Options,
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
-    options.check()?;
+    options.check_new()?;
     // Other options than then name other files.
     refuse_others(dir, &interrupted.files, options)?;
     if !options.create {
@@ -51,8 +51,8 @@ pub(super) fn build(
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
     let laid_out = lay_out(dir, superblock, Making::Creating, options)?;
-    let LaidOut { database, devices, members, store_path, options } = laid_out;
-    let engine = assembly::create(database, devices, members, store_path, &options, archives)?;
+    let LaidOut { database, devices, members, store_paths, options } = laid_out;
+    let engine = assembly::create(database, devices, members, &store_paths, &options, archives)?;
     Ok(engine)
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct LaidOut {
     pub database: DatabaseId,
     pub devices: Devices,
     pub members: Vec<Member>,
-    pub store_path: String,
+    pub store_paths: Vec<String>,
     /// With the measured and timed settings.
     pub options: Options,
 }
@@ -74,12 +74,11 @@ fn lay_out(
     making: Making,
     options: &Options,
 ) -> Result<LaidOut, Error> {
-    let store_path = options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE));
-    let store_path = store_path.to_string_lossy().into_owned();
+    let store_paths = assembly::store_paths(options);
     // The mark names the largest set of files that there may be.
     let cache_path = cache::path(None, options);
     let names = |options: &Options| {
-        assembly::file_names(&assembly::members(options), &store_path, cache_path.clone())
+        assembly::file_names(&assembly::members(options), &store_paths, cache_path.clone())
     };
     let database = DatabaseId(rng::entropy());
     let made = |options: &Options| Interrupted { ids: vec![database], files: names(options) };
@@ -102,18 +101,19 @@ fn lay_out(
     for member in &members {
         logs.push(make(&member.path)?);
     }
-    let store = make(&store_path)?;
+    let store = make(&store_paths[0])?;
+    let store_others = store_paths[1..].iter().map(|path| make(path)).collect::<Result<_, _>>()?;
     let cache = cache_path.as_deref().map(make).transpose()?;
     sync_directory(dir)?;
-    let devices = Devices { superblock, logs, store, cache }.wrapped(&members, &options)?;
+    let devices = Devices { superblock, logs, store, store_others, cache }.wrapped(&members, &options)?;
     let options = options.noted_as_created(dir)?;
-    Ok(LaidOut { database, devices, members, store_path, options })
+    Ok(LaidOut { database, devices, members, store_paths, options })
 }
 
 /// Creates the files of a database that is to be restored in `dir`, where there is nothing, or what
 /// an interrupted restore left. Until its superblock is written, opening it is refused.
 pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Error> {
-    options.check()?;
+    options.check_new()?;
     refuse_no_directory(dir)?;
     refuse_mixed(dir, "the new database")?;
     refuse_mixed_archive(Some(dir), options)?;

@@ -11,13 +11,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub(crate) const SUPERBLOCK: &str = "superblock";
-pub(super) const STORE: &str = "store";
+pub(crate) const STORE: &str = "store";
 
 /// The files of a database created with these options, except for the superblock.
 pub(super) fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         assembly::members(options).iter().map(|member| dir.join(&member.path)).collect();
-    paths.push(dir.join(options.store_path.clone().unwrap_or_else(|| PathBuf::from(STORE))));
+    paths.extend(assembly::store_paths(options).iter().map(|path| dir.join(path)));
     paths.extend(cache::path(None, options).map(|path| dir.join(path)));
     paths
 }
@@ -26,7 +26,10 @@ pub(super) fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {
 pub(crate) fn refuse_own_files(dir: &Path, path: &Path, superblock: &Superblock) -> Result<(), Error> {
     let logs = superblock.members.iter().map(|member| dir.join(&member.path));
     let cache = superblock.extensions.cache.iter().map(|cache| dir.join(&cache.path));
-    let mut own = logs.chain(cache).chain([dir.join(SUPERBLOCK), dir.join(&superblock.store_path)]);
+    let array = superblock.extensions.store_array.iter().flat_map(|array| &array.members);
+    let stores = array.map(|member| &member.path).chain([&superblock.store_path]);
+    let stores = stores.map(|path| dir.join(path));
+    let mut own = logs.chain(cache).chain(stores).chain([dir.join(SUPERBLOCK)]);
     if own.any(|own| whole_path(&own) == whole_path(path)) {
         let message = format!("{} is a file of the database already", path.display());
         return Err(Error::bad_argument(message));

@@ -30,6 +30,7 @@ impl Opening<'_> {
         if self.cache.is_none() {
             self.cache = cache::make(superblock, &self.devices, &self.store, options)?;
         }
+        self.devices.settle_store(superblock);
         superblock.write(&self.devices.superblock()).map_err(|error| self.explain(error))?;
         let losses = Losses::new(self.superblock.clone(), self.devices.clone(), options);
         let on_device_lost = Some(losses.handler());

@@ -41,7 +41,7 @@ impl Bed {
             self.media.iter().map(|d| Arc::new(Faulty::new(d.clone(), &self.faults)) as Arc<dyn Device>);
         let superblock = all.next().unwrap();
         let logs = all.by_ref().take(2).collect();
-        Devices { superblock, logs, store: all.next().unwrap(), cache: None }
+        Devices { superblock, logs, store: all.next().unwrap(), store_others: Vec::new(), cache: None }
     }
 
     fn options(&self) -> Options {
@@ -77,7 +77,7 @@ fn left_with(plan: &CrashPlan, survival: Survival) -> Devices {
     let mut next = || image.next().unwrap();
     let superblock = next();
     let logs = vec![next(), next()];
-    Devices { superblock, logs, store: next(), cache: None }
+    Devices { superblock, logs, store: next(), store_others: Vec::new(), cache: None }
 }
 
 /// Clients commit until `until` returns true; returns the highest number that was acknowledged to

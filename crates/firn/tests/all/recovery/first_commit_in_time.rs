@@ -49,7 +49,7 @@ impl Bed {
             device.run_free(!timed);
             Arc::new(device) as Arc<dyn Device>
         });
-        Devices { superblock, logs: vec![log], store, cache: None }
+        Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache: None }
     }
 }
 

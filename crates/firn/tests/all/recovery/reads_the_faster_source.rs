@@ -28,7 +28,7 @@ fn devices(all: Vec<Arc<dyn Device>>) -> Devices {
     let mut next = || all.next().unwrap();
     let superblock = next();
     let logs = vec![next(), next()];
-    Devices { superblock, logs, store: next(), cache: None }
+    Devices { superblock, logs, store: next(), store_others: Vec::new(), cache: None }
 }
 
 fn copied(from: &Path) -> tempfile::TempDir {

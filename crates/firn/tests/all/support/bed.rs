@@ -55,6 +55,7 @@ impl Bed {
             superblock: wrap(&self.superblock),
             logs: self.logs.iter().map(wrap).collect(),
             store: wrap(&self.store),
+            store_others: Vec::new(),
             cache: Some(wrap(&self.cache)),
         }
     }
@@ -102,6 +103,6 @@ impl Bed {
         }
         let store = plan.device_holding(&self.store);
         let cache: Arc<dyn Device> = plan.device_holding(&self.cache);
-        Devices { superblock, logs, store, cache: Some(cache) }
+        Devices { superblock, logs, store, store_others: Vec::new(), cache: Some(cache) }
     }
 }

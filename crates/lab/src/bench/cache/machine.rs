@@ -267,6 +267,7 @@ impl Machine {
             superblock: superblock.clone(),
             logs: vec![timed_log.device()],
             store: meter.clone(),
+            store_others: Vec::new(),
             cache: cell.cache.as_ref().map(|_| flash.clone() as Arc<dyn Device>),
         };
         let machine = Machine { timed, store: meter, flash, memories, bytes, loaded };

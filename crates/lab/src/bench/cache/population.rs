@@ -115,6 +115,7 @@ fn load(size: Size, seed: u64, cores: usize) -> Result<Population, Failure> {
             superblock: superblock.clone(),
             logs: vec![log.clone()],
             store: store.clone(),
+            store_others: Vec::new(),
             cache: None,
         };
         let db = options(LOAD_BUFFER).create_on(devices)?;

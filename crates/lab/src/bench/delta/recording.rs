@@ -166,6 +166,7 @@ fn load(extent: Extent, page_size: u64, seed: u64) -> Result<Population, Failure
             superblock: superblock.clone(),
             logs: vec![log.clone()],
             store: store.clone(),
+            store_others: Vec::new(),
             cache: None,
         };
         let db = options(LOAD_BUFFER as u64, page_size).create_on(devices)?;
@@ -221,7 +222,7 @@ fn driven(
     let [superblock, log, store, cache] =
         [population.superblock, population.log, population.store, population.cache].map(Arc::new);
     let cache = path.map(|_| cache as Arc<dyn Device>);
-    let devices = Devices { superblock, logs: vec![log], store, cache };
+    let devices = Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache };
     let checkpoint_bytes = if checkpoints { extent.checkpoint_bytes() } else { LOG_BYTES / 6 };
     let mut options = options(frames, page_size)
         .create(false)

@@ -305,6 +305,7 @@ fn load(count: usize, areas: bool, seed: u64) -> Result<Population, Failure> {
             superblock: memories.superblock.clone(),
             logs: memories.logs.iter().map(|log| log.clone() as Arc<dyn Device>).collect(),
             store: memories.store.clone(),
+            store_others: Vec::new(),
             cache: None,
         };
         let db = options(count, Comparator { hedging, ..Comparator::default() }).create_on(devices)?;
@@ -370,6 +371,7 @@ impl Cell {
             superblock: memories.superblock.clone(),
             logs: self.logs.emulated(memories.logs.clone(), seed)?.devices,
             store: memories.store.clone(),
+            store_others: Vec::new(),
             cache: None,
         };
         let comparator = Comparator { policy: self.policy, compose: self.compose, hedging: self.hiding };

@@ -108,6 +108,7 @@ pub fn load(data: Data, scale: Scale, seed: u64) -> Result<Loaded, Failure> {
             superblock: superblock.clone(),
             logs: vec![log.clone()],
             store: store.clone(),
+            store_others: Vec::new(),
             cache: None,
         };
         let buffer = (scale.0 * f64::from(1 << 30)) as u64 + (64 << 20);

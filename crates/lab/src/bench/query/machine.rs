@@ -151,6 +151,7 @@ impl Drive {
             superblock: self.superblock.clone(),
             logs: vec![self.log.clone()],
             store: self.store.clone(),
+            store_others: Vec::new(),
             cache: self.cache.clone().map(|cache| cache as Arc<dyn firndb_device::Device>),
         };
         let profile = |name: &str| self.profiles.path().join(name);

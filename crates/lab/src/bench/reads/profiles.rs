@@ -67,6 +67,7 @@ fn load(size: Size, seed: u64) -> Result<Loaded, Failure> {
             superblock: superblock.clone(),
             logs: vec![log.clone()],
             store: store.clone(),
+            store_others: Vec::new(),
             cache: None,
         };
         let db = options(size).create_on(devices)?;
@@ -156,6 +157,7 @@ impl Machine {
             superblock: superblock.clone(),
             logs: vec![log.clone()],
             store: self.store.clone(),
+            store_others: Vec::new(),
             cache: None,
         };
         let profile = self.profile.clone();

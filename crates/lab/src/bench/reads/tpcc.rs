@@ -59,6 +59,7 @@ fn with_table(population: Population, seed: u64) -> Result<WithTable, Failure> {
             superblock: superblock.clone(),
             logs: vec![log.clone()],
             store: store.clone(),
+            store_others: Vec::new(),
             cache: None,
         };
         let db = options(LOAD_BUFFER).create(false).open_on(devices)?;

@@ -169,6 +169,7 @@ impl World {
             superblock: device("superblock"),
             logs: vec![device("log")],
             store: device("store"),
+            store_others: Vec::new(),
             cache: None,
         };
         let options = Options::new()

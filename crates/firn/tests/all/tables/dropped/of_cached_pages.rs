@@ -66,6 +66,7 @@ fn run(dropped: u32, drops: bool) -> Met {
             superblock: Arc::new(MemoryDevice::new("superblock")),
             logs: vec![emulated("log.0", "x25-e")],
             store: emulated("store", "cheetah-15k-raid8"),
+            store_others: Vec::new(),
             cache: Some(emulated("cache", "x25-e")),
         };
         let db = options.create_on(devices).expect("created");

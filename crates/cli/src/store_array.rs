@@ -1,0 +1,177 @@
+//! `firn array`: the devices of a store that has several, shown, replaced and scrubbed.
+
+use crate::caches;
+use clap::{Args, Subcommand};
+use firndb::{Database, StoreArrayStatus, StoreMemberState};
+use firndb_console::output::write_json;
+use firndb_console::{Failure, progress, say, size, table};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// What to do with the store's devices.
+#[derive(Debug, Subcommand)]
+pub enum Array {
+    /// Show the store's devices and how many could be lost; changes and recovers nothing
+    Status(Status),
+    /// Put another device into the place of one, and fill it from the others
+    Replace(Replace),
+    /// Read everything on all devices and mend what is wrong; exit status 1 if something cannot be
+    Scrub(Scrub),
+}
+
+/// `firn array status`.
+#[derive(Args, Debug)]
+pub struct Status {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// Write it to this file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `firn array replace`.
+#[derive(Args, Debug)]
+pub struct Replace {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// The device's number, as `firn array status` shows it
+    #[arg(value_name = "N")]
+    pub member: usize,
+    /// The new device: a file that is made, or an empty file or raw device; a relative path counts
+    /// from the database's directory
+    pub path: PathBuf,
+}
+
+/// `firn array scrub`.
+#[derive(Args, Debug)]
+pub struct Scrub {
+    /// The database's directory
+    pub dir: PathBuf,
+}
+
+pub fn run(command: &Array) -> Result<(), Failure> {
+    match command {
+        Array::Status(args) => status(args),
+        Array::Replace(args) => replace(args),
+        Array::Scrub(args) => scrub(args),
+    }
+}
+
+fn open(dir: &Path) -> Result<Database, Failure> {
+    let options = caches::options().create(false).on_recovery(progress::recovery());
+    Ok(options.on_store_event(|event| say!("{}", event.message)).open(dir)?)
+}
+
+fn replace(args: &Replace) -> Result<(), Failure> {
+    let db = open(&args.dir)?;
+    let outcome = db.replace_store_device(args.member, &args.path).and_then(|()| {
+        let bar = progress::bar("filling", 0);
+        while db.fill_store_device()? {
+            let status = db.store_array();
+            let filled = status.and_then(|status| status.devices[args.member].filled);
+            if let Some((done, all)) = filled {
+                bar.set_length(all);
+                bar.set_position(done);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    });
+    let status = db.store_array();
+    let closed = db.close();
+    outcome?;
+    closed?;
+    let is_whole = status.is_some_and(|status| status.devices[args.member].state == StoreMemberState::InUse);
+    if !is_whole {
+        return Err(Failure::new("the new device could not be filled: see what is said above"));
+    }
+    Ok(())
+}
+
+fn scrub(args: &Scrub) -> Result<(), Failure> {
+    let db = open(&args.dir)?;
+    let bar = progress::bar("scrubbing", 0);
+    let report = db.scrub(&mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let closed = db.close();
+    let report = report?;
+    closed?;
+    report.damage.iter().for_each(|sentence| say!("{sentence}"));
+    say!(
+        "{} pages read from all devices; {} fragments and copies mended; {} faults left",
+        report.pages,
+        report.repairs,
+        report.faults
+    );
+    match report.faults {
+        0 => Ok(()),
+        _ => Err(Failure::new("something is damaged on more devices than may be lost: restore a backup")),
+    }
+}
+
+fn status(args: &Status) -> Result<(), Failure> {
+    let Some(status) = firndb::store_status(&args.dir)? else {
+        say!("the store is one device: name several when the database is created (store_paths)");
+        return match &args.json {
+            Some(path) => write_json(path, &json!({ "schema": "firn-array-status/1", "devices": [] })),
+            None => Ok(()),
+        };
+    };
+    if let Some(path) = &args.json {
+        write_json(path, &as_json(&status))?;
+    }
+    let mut rows = table::new(&["device", "path", "state", "bytes"]);
+    for device in &status.devices {
+        rows.add_row([
+            device.member.to_string(),
+            device.path.clone(),
+            device.state.name().to_owned(),
+            size::show(device.bytes),
+        ]);
+    }
+    say!("{}\n", table::text(rows, 3));
+    for device in &status.devices {
+        if let Some(trouble) = &device.trouble {
+            say!("device {}: {trouble}", device.member);
+        }
+    }
+    say!("each page is {}; {}", fragments(&status), may_lose(&status));
+    Ok(())
+}
+
+fn fragments(status: &StoreArrayStatus) -> String {
+    match (status.needed, status.written) {
+        (1, 1) => "on one device".to_owned(),
+        (1, copies) => format!("on {copies} devices"),
+        (needed, written) => format!("{written} fragments, of which {needed} give it back"),
+    }
+}
+
+fn may_lose(status: &StoreArrayStatus) -> String {
+    match status.may_lose {
+        0 => "no device can be lost".to_owned(),
+        some => format!("{some} could be lost without losing anything"),
+    }
+}
+
+fn as_json(status: &StoreArrayStatus) -> serde_json::Value {
+    let devices: Vec<_> = status
+        .devices
+        .iter()
+        .map(|device| {
+            json!({
+                "member": device.member, "path": device.path, "state": device.state.name(),
+                "bytes": device.bytes, "filled": device.filled.map(|(done, _)| done),
+                "trouble": device.trouble,
+            })
+        })
+        .collect();
+    json!({
+        "schema": "firn-array-status/1",
+        "needed": status.needed, "written": status.written, "may_lose": status.may_lose,
+        "degraded": status.is_degraded(), "devices": devices,
+    })
+}
