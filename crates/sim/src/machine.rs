@@ -13,10 +13,11 @@ use std::time::Duration;
 /// The devices of one database, from one switching on to the next switching off.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// In the order of [`device_names`], then the spares of the log.
+    /// In the order of [`device_names`], then the spares of the log, then the store's other devices.
     media: Vec<Arc<Medium>>,
     logs: usize,
     spares: usize,
+    store_others: usize,
     faults: FaultPlan,
     /// Of the archive's own, which excuse nothing.
     archive_faults: FaultPlan,
@@ -24,13 +25,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine whose devices hold `contents`, in the order of [`device_names`], and then its
-    /// spares.
+    /// A machine whose devices hold `contents`, in the order of its media.
     #[must_use]
     pub fn switched_on(scenario: &Scenario, contents: Vec<Vec<u8>>, rng: &mut Rng) -> Machine {
         let spares = scenario.array.spares;
         let mut names = device_names(scenario.log_devices, scenario.cache.is_some());
         names.extend((0..spares).map(|spare| format!("spare.{spare}")));
+        let store_others = scenario.store.others();
+        names.extend((1..=store_others).map(|member| format!("store.{member}")));
         let store = scenario.log_devices + 1;
         let media = names.iter().zip(contents).enumerate().map(|(device, (name, bytes))| {
             let limit = if device == store { scenario.store_limit } else { 64 << 20 };
@@ -44,14 +46,15 @@ impl Machine {
             Power::on(Box::new(timing), archive.limit)
         });
         let archive_faults = FaultPlan::new(1);
-        Machine { media, logs: scenario.log_devices, spares, faults, archive_faults, archive }
+        let logs = scenario.log_devices;
+        Machine { media, logs, spares, store_others, faults, archive_faults, archive }
     }
 
     /// A machine with empty devices.
     #[must_use]
     pub fn blank(scenario: &Scenario) -> Vec<Vec<u8>> {
         let names = device_names(scenario.log_devices, scenario.cache.is_some());
-        vec![Vec::new(); names.len() + scenario.array.spares]
+        vec![Vec::new(); names.len() + scenario.array.spares + scenario.store.others()]
     }
 
     fn faulty(&self, place: usize) -> Arc<dyn Device> {
@@ -63,14 +66,10 @@ impl Machine {
     pub fn devices_of_a_new_database(&self) -> Devices {
         let logs = (1..=self.logs).map(|place| self.faulty(place)).collect();
         let store = self.logs + 1;
-        let cache = (store + 1 + self.spares < self.media.len()).then(|| self.faulty(store + 1));
-        Devices {
-            superblock: self.faulty(0),
-            logs,
-            store: self.faulty(store),
-            store_others: Vec::new(),
-            cache,
-        }
+        let has_cache = store + 1 + self.spares + self.store_others < self.media.len();
+        let cache = has_cache.then(|| self.faulty(store + 1));
+        let store_others = (1..=self.store_others).map(|member| self.store(member)).collect();
+        Devices { superblock: self.faulty(0), logs, store: self.faulty(store), store_others, cache }
     }
 
     /// The same with the spares, of which some may have become devices of the log.
@@ -88,7 +87,22 @@ impl Machine {
     /// A spare of the log.
     #[must_use]
     pub fn spare(&self, spare: usize) -> Arc<dyn Device> {
-        self.faulty(self.media.len() - self.spares + spare)
+        self.faulty(self.media.len() - self.store_others - self.spares + spare)
+    }
+
+    /// The number of one of the store's devices.
+    #[must_use]
+    pub fn place_of_store(&self, member: usize) -> usize {
+        match member {
+            0 => self.logs + 1,
+            _ => self.media.len() - self.store_others + member - 1,
+        }
+    }
+
+    /// One of the store's devices.
+    #[must_use]
+    pub fn store(&self, member: usize) -> Arc<dyn Device> {
+        self.faulty(self.place_of_store(member))
     }
 
     /// Adds the archive to the options, if there is one.

@@ -21,7 +21,7 @@ use crate::shadow::Shadow;
 use crate::shelf::Shelf;
 use beside::log_device_fails;
 use firndb::device::Calls;
-use firndb::{Database, Error, ErrorKind, Isolation, Lsn, Options};
+use firndb::{Database, Error, ErrorKind, Isolation, Lsn, Options, StoreMemberState};
 use firndb_base::clock::{self, Moment};
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, SimFailure, SimOptions};
@@ -285,6 +285,7 @@ impl Story {
                 return None;
             }
         };
+        let may_lose = self.replace_lost_store_device(&db, &machine);
         let transient = self.spoilt;
         for trouble in &round.troubles {
             machine.trouble(trouble.rule.clone());
@@ -313,12 +314,33 @@ impl Story {
             self.cache_lost = true;
             self.say("the cache's device is lost");
         }
+        if may_lose && round.troubles.is_empty() && machine.faults_met() == 0 && self.rng.one_in(2) {
+            let member = self.rng.below(1 + self.scenario.store.others() as u64) as usize;
+            left[machine.place_of_store(member)].clear();
+            self.say(format!("device {member} of the store is lost"));
+        }
         let Some((device, bits)) = round.rot else { return Some(left) };
         let dark = Machine::switched_on(&self.scenario, left, &mut self.rng);
         let sentence = dark.rot(device, bits, &spared, &mut self.rng);
         self.say(sentence);
         self.spoilt = true;
         Some(dark.cut(Survival::None, &mut self.rng))
+    }
+
+    /// Puts a device into the place of one that the store has lost, or not. Whether any may be lost
+    /// when the round is over.
+    fn replace_lost_store_device(&mut self, db: &Database, machine: &Machine) -> bool {
+        let Some(array) = db.store_array() else { return false };
+        let first = |state| array.devices.iter().find(|device| device.state == state);
+        let lost = first(StoreMemberState::Lost).filter(|_| first(StoreMemberState::Filling).is_none());
+        if let Some(lost) = lost.filter(|_| self.rng.one_in(2)) {
+            let member = lost.member;
+            match db.replace_store_device_on(member, machine.store(member)) {
+                Ok(()) => self.say(format!("device {member} of the store is replaced")),
+                Err(error) => self.judge_error("replacing a device of the store", &error, false),
+            }
+        }
+        array.may_lose > 0
     }
 
     /// Restores states since the backup, and compares.

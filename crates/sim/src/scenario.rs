@@ -102,6 +102,16 @@ pub struct StoreSetup {
     pub layout: Option<(usize, u32)>,
     /// DRAM for the page map: the buffer's over this.
     pub map_share: Option<usize>,
+    /// Over several devices: fragments that give a page back, fragments, and devices.
+    pub array: Option<(usize, usize, usize)>,
+}
+
+impl StoreSetup {
+    /// Devices beside the first.
+    #[must_use]
+    pub fn others(&self) -> usize {
+        self.array.map_or(0, |(_, _, of)| of - 1)
+    }
 }
 
 /// Everything that follows from a seed.
@@ -300,6 +310,9 @@ impl Scenario {
         options = options.tuning(|tuning| tuning.page_recovery(recovery).page_file_bytes(bytes));
         if let Some((meta_bytes, maps_per_group)) = self.store.layout {
             options = options.store_layout(meta_bytes, maps_per_group);
+        }
+        if let Some((needed, written, _)) = self.store.array {
+            options = options.store_code(needed, written);
         }
         if let Some(share) = self.store.map_share {
             let bytes = self.frames * self.page_size * 17 / 16 / share;

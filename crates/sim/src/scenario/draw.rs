@@ -38,6 +38,9 @@ impl StoreSetup {
             placement: pick(rng, &[Placement::Threaded, Placement::Segments]),
             layout: pick(rng, &[None, None, Some((1024, 2)), Some((1024, 8)), Some((512, 2))]),
             map_share: pick(rng, &[None, None, Some(16), Some(4), Some(1)]),
+            array: rng.one_in(4).then(|| {
+                pick(rng, &[(1, 2, 2), (1, 2, 3), (2, 3, 3), (3, 4, 4), (2, 4, 4), (1, 3, 3), (1, 1, 2)])
+            }),
         }
     }
 }
