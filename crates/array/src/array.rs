@@ -3,7 +3,7 @@
 use crate::code::{Code, MEMBERS_MAX};
 use crate::coder::Coder;
 use crate::label::Label;
-use crate::lanes::{Failure, Job, Lanes, Work, Write};
+use crate::lanes::{Failure, Job, Lanes, Work};
 use crate::map::Map;
 use crate::members::{Keeper, Member, MemberState, MemberStatus, is_enough, readable};
 use crate::ranges::Ranges;
@@ -18,7 +18,6 @@ use firndb_device::{
     AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, InFlight, Io, IoOp,
     OwnedRead, ReadDone,
 };
-use std::ops::Range;
 
 /// Reads kept for threads that read a page and wait for it.
 const IDLE_READS: usize = 16;
@@ -65,7 +64,7 @@ pub struct Array {
     judge: Judge,
     pub(crate) keeper: Arc<dyn Keeper>,
     pub(crate) ranges: Ranges,
-    lanes: Lanes,
+    pub(crate) lanes: Lanes,
     pub(crate) striking: Mutex<()>,
     /// Units of metadata that are alike on all members, a bit each.
     pub(crate) alike: Mutex<Vec<u64>>,
@@ -252,7 +251,7 @@ impl Array {
     }
 
     /// Makes durable that members are missing which were so when the array was opened.
-    fn record_missing(&self) -> Result<(), DeviceError> {
+    pub(crate) fn record_missing(&self) -> Result<(), DeviceError> {
         for (at, member) in self.members.iter().enumerate() {
             if member.unrecorded.load(Ordering::Acquire) {
                 let message = format!(
@@ -275,7 +274,7 @@ impl Array {
 
     /// Strikes the members that failed. Returns the failures that remain: of lack of space, which
     /// is none of the member's, and of members that cannot be done without.
-    fn settle(&self, failures: Vec<Failure>) -> Vec<Failure> {
+    pub(crate) fn settle(&self, failures: Vec<Failure>) -> Vec<Failure> {
         let settle = |failure: Failure| match failure.error.kind {
             DeviceErrorKind::NoSpace => Some(failure),
             _ => {
@@ -293,109 +292,6 @@ impl Array {
         self.settle(failures).into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
     }
 
-    /// Does the writes of a batch, on all members side by side.
-    fn write_all(&self, batch: &mut [Io<'_>]) {
-        let own = |io: &Io<'_>| match &io.op {
-            IoOp::Write(data, _) => Some(io.offset..io.offset + data.len() as u64),
-            IoOp::Read(_) => None,
-        };
-        let mut ranges = Vec::with_capacity(batch.len());
-        for io in batch.iter_mut() {
-            let Some(range) = own(io) else { continue };
-            io.outcome = self.check(io.offset, (range.end - range.start) as usize);
-            if io.outcome.is_ok() {
-                ranges.push(range);
-            }
-        }
-        let fail = |batch: &mut [Io<'_>], error: &DeviceError| {
-            let writes = batch.iter_mut().filter(|io| own(io).is_some() && io.outcome.is_ok());
-            writes.for_each(|io| io.outcome = Err(error.clone()));
-        };
-        if ranges.is_empty() {
-            return;
-        }
-        if let Err(error) = self.record_missing() {
-            return fail(batch, &error);
-        }
-        let _taken = self.ranges.take(ranges);
-        let mut writes: Vec<Vec<Write>> = Vec::new();
-        writes.resize_with(self.members.len(), Vec::new);
-        for (io, transfer) in batch.iter().enumerate().filter(|(_, io)| io.outcome.is_ok()) {
-            if let IoOp::Write(data, durability) = &transfer.op {
-                self.plan(io, transfer.offset, data, *durability, &mut writes);
-            }
-        }
-        let mut jobs = Vec::with_capacity(writes.len());
-        for (member, writes) in writes.into_iter().enumerate().filter(|(_, writes)| !writes.is_empty()) {
-            if self.members[member].is_written() {
-                jobs.push(Job { member, device: self.members[member].device(), work: Work::Write(writes) });
-            }
-        }
-        let failures = self.lanes.run(jobs);
-        for failure in self.settle(failures) {
-            batch[failure.io].outcome = Err(failure.error);
-        }
-    }
-
-    /// What each member is to write for a transfer.
-    fn plan(&self, io: usize, offset: u64, data: &[u8], durability: Durability, writes: &mut [Vec<Write>]) {
-        for area in self.map.shape.areas(offset..offset + data.len() as u64) {
-            match area {
-                Area::Meta(range) => {
-                    let bytes = &data[(range.start - offset) as usize..(range.end - offset) as usize];
-                    self.set_alike(range.clone());
-                    for member in self.map.holders(range.start) {
-                        let data = copied(bytes);
-                        writes[member].push(Write {
-                            offset: self.map.meta(range.start),
-                            data,
-                            durability,
-                            io,
-                        });
-                    }
-                }
-                Area::Places { group, places } => {
-                    let at = (self.map.shape.place_offset(group, places.start) - offset) as usize;
-                    let bytes = places.end - places.start;
-                    let pages = &data[at..at + (bytes * self.map.shape.page_bytes) as usize];
-                    for (member, (row, data)) in self.encode(places, pages).into_iter().enumerate() {
-                        if let Some(data) = data {
-                            let offset = self.map.row(group, row);
-                            writes[member].push(Write { offset, data, durability, io });
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// The rows of each member that hold these pages: the first row, and their bytes.
-    pub(crate) fn encode(&self, places: Range<u64>, pages: &[u8]) -> Vec<(u64, Option<AlignedBuf>)> {
-        let (cells, fragment) = (self.map.cells, self.map.fragment as usize);
-        let mut rows: Vec<(u64, Option<AlignedBuf>)> = (0..self.members.len())
-            .map(|member| {
-                let rows = cells.rows_of(places.clone(), member);
-                let bytes = (rows.end - rows.start) as usize * fragment;
-                (rows.start, (bytes > 0).then(|| AlignedBuf::zeroed(bytes)))
-            })
-            .collect();
-        for (place, page) in places.zip(pages.chunks(self.map.shape.page_bytes as usize)) {
-            let mut at = [None; MEMBERS_MAX];
-            for number in 0..self.map.code.written() {
-                let cell = cells.cell(place, number);
-                at[cell.member] = Some((number, cell.row));
-            }
-            let mut fragments: [&mut [u8]; MEMBERS_MAX] = Default::default();
-            for ((first, rows), at) in rows.iter_mut().zip(at) {
-                let (Some(rows), Some((number, row))) = (rows, at) else { continue };
-                let start = (row - *first) as usize * fragment;
-                fragments[number] = &mut rows[start..start + fragment];
-            }
-            self.coder.encode(page, &mut fragments[..self.map.code.written()]);
-        }
-        rows
-    }
-
     /// Reads pages and waits for them.
     fn read_all(&self, reads: &mut dyn Iterator<Item = OwnedRead>, mut take: impl FnMut(ReadDone)) {
         let idle = self.idle_reads.lock().pop();
@@ -409,12 +305,6 @@ impl Array {
             idle.push((own, in_flight));
         }
     }
-}
-
-fn copied(bytes: &[u8]) -> AlignedBuf {
-    let mut data = AlignedBuf::zeroed(bytes.len());
-    data.copy_from_slice(bytes);
-    data
 }
 
 fn missing(why: &[String], what: &str) -> DeviceError {

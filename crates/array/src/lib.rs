@@ -1,8 +1,10 @@
 //! The coded array: a page becomes w fragments on w devices, and any m of them give it back.
 //!
-//! Place in the stack: above `log`, below `tier`. It computes only: [`Code`] names m and w,
-//! [`Coder`] encodes and decodes, [`Cells`] says where the fragments of a place lie, and
-//! [`choose()`] which code suits a load. It does no I/O, and nothing in the engine uses it yet.
+//! Place in the stack: above `device`, below `tier`. [`Array`] is the store's device over several:
+//! pages are coded, metadata is copied. [`Code`] names m and w, [`Coder`] encodes and decodes,
+//! [`Cells`] says where the fragments of a place lie, [`Shape`] what is a place and what metadata.
+//! [`choose()`] computes which code suits a load; the engine does not ask it yet.
+//!
 //! Source: Myers, "On the use of NAND flash memory in high-performance relational databases", MIT
 //! 2008, chapter 8, after Rabin's information dispersal.
 //!
@@ -13,9 +15,13 @@
 //! * The first parity fragment is the XOR of the data fragments; with m = 1 every fragment is a
 //!   copy.
 //! * Any m fragments determine the page, for every m ≤ w ≤ 16.
+//! * What a write returned for is on every member that is not struck; a member is struck durably
+//!   ([`Keeper`]) before a write that it lacks returns.
+//! * Copies of metadata are alike before anybody relies on one.
 //!
-//! How it fails: it does not. Lengths and numbers that do not fit together are a caller's mistake
-//! and panic. A wrong fragment gives a wrong page: callers compare a checksum.
+//! How it fails: as a device, once more members fail than may be lost. A wrong fragment gives a
+//! wrong page: callers compare a checksum, and call `read_otherwise`. Lengths and numbers that do
+//! not fit together are a caller's mistake and panic.
 #![forbid(unsafe_code)]
 
 mod array;
@@ -36,6 +42,7 @@ mod ranges;
 mod ranks;
 mod reads;
 mod shape;
+mod writes;
 
 pub use array::{Array, ArrayOptions, Judge, MemberToOpen};
 pub use cells::{Cell, Cells};

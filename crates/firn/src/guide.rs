@@ -16,5 +16,6 @@ page!(Isolation, "isolation.md");
 page!(Errors, "errors.md");
 page!(Cache, "cache.md");
 page!(LogDevices, "log-devices.md");
+page!(StoreDevices, "store-devices.md");
 page!(ArchiveAndBackup, "archive-and-backup.md");
 page!(Command, "command.md");

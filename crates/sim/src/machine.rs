@@ -13,7 +13,8 @@ use std::time::Duration;
 /// The devices of one database, from one switching on to the next switching off.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// In the order of [`device_names`], then the spares of the log, then the store's other devices.
+    /// In the order of [`device_names`], then the spares of the log, then the store's other
+    /// devices.
     media: Vec<Arc<Medium>>,
     logs: usize,
     spares: usize,

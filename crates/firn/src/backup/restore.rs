@@ -33,7 +33,6 @@ use crate::engine::directory::files::refuse_no_directory;
 use crate::engine::log_device_failure::Losses;
 use crate::engine::log_holds::LogHolds;
 use crate::engine::redo;
-use crate::engine::store_array::StoreArray;
 use crate::engine::{Engine, Parts, assembly, recovery};
 use crate::error::Error;
 use crate::options::Options;
@@ -118,8 +117,7 @@ impl Options {
 
 fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport, Error> {
     let LaidOut { database, devices, members, store_paths, options } = laid_out;
-    let array = StoreArray::create(&devices, database, Layout::default(), &options)?;
-    let devices = Counted::new(devices, &members, array);
+    let devices = Counted::create(devices, &members, database, Layout::default(), &options)?;
     let progress = |phase, done, total| {
         if let Some(progress) = &options.progress {
             progress(RecoveryProgress { phase, done, total, in_background: false });

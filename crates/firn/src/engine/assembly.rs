@@ -5,10 +5,8 @@ use crate::engine::archiver::OpenArchive;
 use crate::engine::background_recovery::BackgroundRecovery;
 use crate::engine::creation_mark::{self, Interrupted, Making};
 use crate::engine::devices::{Counted, Devices};
-use crate::engine::directory::names::STORE;
 use crate::engine::log_device_failure::Losses;
 use crate::engine::log_holds::LogHolds;
-use crate::engine::store_array::StoreArray;
 use crate::engine::store_array_field::StoreArrayField;
 use crate::engine::superblock::{Member, Superblock};
 use crate::engine::superblock_fields::Extensions;
@@ -249,8 +247,7 @@ pub(crate) fn create(
         )));
     }
     options.code_over(store_paths.len())?;
-    let array = StoreArray::create(&devices, database, options.testing.store_layout, options)?;
-    let devices = Counted::new(devices, &members, array);
+    let devices = Counted::create(devices, &members, database, options.testing.store_layout, options)?;
     let mut superblock = first_superblock(database, members, store_paths, Lsn::FIRST, options)?;
     let retention = LogHolds::default();
     // Before anything is written: the directory may hold another database's archive.
@@ -301,6 +298,9 @@ pub(crate) fn file_names(
     let logs = members.iter().map(|member| member.path.clone());
     logs.chain(store_paths.iter().cloned()).chain(cache_path).collect()
 }
+
+/// The store's file, unless it is named otherwise.
+pub(crate) const STORE: &str = "store";
 
 /// The store's devices for `options`: a file in the database's directory unless paths were given.
 pub(crate) fn store_paths(options: &Options) -> Vec<String> {

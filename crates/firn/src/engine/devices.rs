@@ -4,9 +4,11 @@ use crate::engine::store_array::StoreArray;
 use crate::engine::superblock::{Member, Superblock};
 use crate::error::Error;
 use crate::options::Options;
+use firndb_base::DatabaseId;
 use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind, Overlay};
 use firndb_log::{DeviceContents, MemberId};
+use firndb_tier::store::Layout;
 
 /// The devices of a database, plain or wrapped by devices that count, fail, crash or delay.
 #[derive(Clone, Debug)]
@@ -72,6 +74,11 @@ impl Devices {
             logs.push(Arc::new(AbsentDevice::new(&member.path, why)));
         }
         Ok(Devices { logs, ..self })
+    }
+
+    /// The store's devices, in their order.
+    fn stores(&self) -> Vec<Arc<dyn Device>> {
+        std::iter::once(&self.store).chain(&self.store_others).cloned().collect()
     }
 
     /// Wraps each device as the options say; the log's devices are `members`.
@@ -160,8 +167,26 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// The log's devices are `members`; the store's lie under `store_array` if there are several.
-    pub fn new(devices: Devices, members: &[Member], store_array: Option<StoreArray>) -> Counted {
+    /// Those of a new database, whose log's devices are `members`: makes an array of the store's,
+    /// if there are several.
+    pub fn create(
+        devices: Devices,
+        members: &[Member],
+        database: DatabaseId,
+        layout: Layout,
+        options: &Options,
+    ) -> Result<Counted, Error> {
+        let array = StoreArray::create(devices.stores(), database, layout, options)?;
+        Ok(Counted::new(devices, members, array))
+    }
+
+    /// Those of a database that is there.
+    pub fn open(devices: Devices, superblock: &Superblock, options: &Options) -> Result<Counted, Error> {
+        let array = StoreArray::open(devices.stores(), superblock, options)?;
+        Ok(Counted::new(devices, &superblock.members, array))
+    }
+
+    fn new(devices: Devices, members: &[Member], store_array: Option<StoreArray>) -> Counted {
         assert_eq!(devices.logs.len(), members.len(), "there is a device for each member");
         let logs = devices.logs.into_iter().zip(members);
         let logs = logs.map(|(log, member)| (member.id, Arc::new(Counting::new(log)))).collect();

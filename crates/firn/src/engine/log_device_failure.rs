@@ -47,7 +47,14 @@ impl Losses {
             checkpointer: OnceLock::new(),
         });
         if let Some(it) = &losses.devices.store_array {
-            it.keeper.serve(&losses);
+            let weak = Arc::downgrade(&losses);
+            it.keeper.serve(Arc::new(move |change| {
+                let closed = || Error::failed("the database has been closed");
+                weak.upgrade().ok_or_else(closed)?.amend(|superblock| {
+                    change(superblock);
+                    Ok(())
+                })
+            }));
         }
         losses
     }

@@ -52,6 +52,7 @@ pub(crate) mod separate_directories;
 pub(crate) mod spill;
 pub(crate) mod store_array;
 pub(crate) mod store_array_field;
+mod store_changes;
 pub(crate) mod store_keeper;
 pub(crate) mod superblock;
 pub(crate) mod superblock_fields;

@@ -31,7 +31,6 @@ use crate::engine::recovery_report::{Meter, RecoveryReport};
 use crate::engine::recovery_time::Opened;
 use crate::engine::redo::{self, Pages, UnredonePages};
 use crate::engine::scan_cache::ScanCache;
-use crate::engine::store_array::StoreArray;
 use crate::engine::superblock::{EPOCHS_LEFT_MAX, Superblock};
 use crate::engine::{Engine, Parts, assembly, cache, log_source};
 use crate::error::Error;
@@ -110,8 +109,7 @@ impl<'a> Opening<'a> {
         options: &'a Options,
         archives: &dyn OpenArchive,
     ) -> Result<(Opening<'a>, LogScan), Error> {
-        let array = StoreArray::open(&devices, &superblock, options)?;
-        let devices = Arc::new(Counted::new(devices, &superblock.members, array));
+        let devices = Arc::new(Counted::open(devices, &superblock, options)?);
         let found = superblock.clone();
         cache::give_up(&mut superblock, options)?;
         let store = assembly::open_store(&devices, &superblock, options)?;

@@ -6,11 +6,11 @@
 //!
 //! Locks: the keeper's own is a leaf; the superblock's is taken without it.
 
-use crate::engine::log_device_failure::Losses;
 use crate::engine::superblock::Superblock;
+use crate::error::Error;
 use crate::options::callbacks::{StoreEvent, StoreEventFn, StoreEventKind};
 use firndb_array::{Keeper, MemberState};
-use firndb_base::sync::{Arc, Mutex, Weak};
+use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{DeviceError, DeviceErrorKind};
 
 /// Number of events that are remembered.
@@ -23,10 +23,13 @@ pub(crate) struct StoreKeeper {
     listener: Option<StoreEventFn>,
 }
 
+/// A change of the superblock, in memory and on its device, or an error.
+pub(crate) type Amend = Arc<dyn Fn(&dyn Fn(&mut Superblock)) -> Result<(), Error> + Send + Sync>;
+
 #[derive(Default)]
 struct State {
     /// Once there is a superblock that may be changed.
-    losses: Option<Weak<Losses>>,
+    amend: Option<Amend>,
     /// Devices that failed before.
     noted: Vec<usize>,
     /// Since the database was opened; the oldest are forgotten.
@@ -55,11 +58,11 @@ impl StoreKeeper {
         self.state.lock().noted.drain(..).for_each(|member| strike(superblock, member));
     }
 
-    /// From now on members are struck in this superblock.
-    pub fn serve(&self, losses: &Arc<Losses>) {
+    /// From now on members are struck in the superblock that `amend` changes.
+    pub fn serve(&self, amend: Amend) {
         let mut state = self.state.lock();
         assert!(state.noted.is_empty(), "what failed before has been settled");
-        state.losses = Some(Arc::downgrade(losses));
+        state.amend = Some(amend);
     }
 
     /// What happened, oldest first.
@@ -84,26 +87,20 @@ impl StoreKeeper {
 
 impl Keeper for StoreKeeper {
     fn strike(&self, member: usize, error: &DeviceError) -> Result<(), DeviceError> {
-        let losses = {
+        let amend = {
             let mut state = self.state.lock();
-            if state.losses.is_none() {
+            if state.amend.is_none() {
                 state.noted.push(member);
             }
-            state.losses.clone()
+            state.amend.clone()
         };
-        if let Some(losses) = losses {
-            let failed = |why: String| {
+        if let Some(amend) = amend {
+            amend(&|superblock| strike(superblock, member)).map_err(|why| {
                 let message = format!(
                     "device {member} of the store failed ({error}), and that could not be written down: {why}"
                 );
                 DeviceError::new(DeviceErrorKind::Failed, message)
-            };
-            let losses = losses.upgrade().ok_or_else(|| failed("the database has been closed".to_owned()))?;
-            let struck = losses.amend(|superblock| {
-                strike(superblock, member);
-                Ok(())
-            });
-            struck.map_err(|error| failed(error.to_string()))?;
+            })?;
         }
         let message = format!("device {member} of the store is not used any more: {error}. Replace it");
         self.report(StoreEventKind::Lost, member, message);

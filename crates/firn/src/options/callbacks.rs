@@ -1,5 +1,5 @@
-//! What the engine calls while it works: progress of recovery, events of the log's and the store's devices, and
-//! wrappers of devices.
+//! What the engine calls while it works: progress of recovery, events of the log's and the store's
+//! devices, and wrappers of devices.
 
 use firndb_base::sync::Arc;
 use firndb_device::{Device, DeviceError};

@@ -165,9 +165,9 @@ impl Options {
         self
     }
     /// Instead of [`Options::store_survives`]: each page becomes `written` fragments on as many
-    /// devices of the store, and any `needed` of them give it back. 1 of 2 is two copies; 3 of 4 has
-    /// one fragment of parity, and takes a third more space instead of twice as much; each read
-    /// then takes three devices. Fixed when the database is created.
+    /// devices of the store, and any `needed` of them give it back. 1 of 2 is two copies; 3 of 4
+    /// has one fragment of parity, and takes a third more space instead of twice as much; each
+    /// read then takes three devices. Fixed when the database is created.
     #[must_use]
     pub fn store_code(mut self, needed: usize, written: usize) -> Options {
         self.store_code = Some((needed, written));

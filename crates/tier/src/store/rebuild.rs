@@ -9,8 +9,8 @@ use firndb_array::Array;
 
 impl Store {
     /// Fills a new member of `array`, which is the store's device, with what it should have of a
-    /// group. A place is in use if the map names it, or a write of it is under way, or what freed it
-    /// is not durable yet; all others are written before they are read.
+    /// group. A place is in use if the map names it, or a write of it is under way, or what freed
+    /// it is not durable yet; all others are written before they are read.
     ///
     /// Errors: a page cannot be read from the other members, the new one cannot be written.
     pub fn rebuild_group(&self, array: &Array, member: usize, group: u64) -> Result<(), TierError> {

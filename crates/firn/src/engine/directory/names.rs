@@ -11,7 +11,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub(crate) const SUPERBLOCK: &str = "superblock";
-pub(crate) const STORE: &str = "store";
 
 /// The files of a database created with these options, except for the superblock.
 pub(super) fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {

@@ -1,0 +1,119 @@
+//! Writes: what each member is to write for a batch, and doing it on all of them side by side.
+
+use crate::array::Array;
+use crate::code::MEMBERS_MAX;
+use crate::lanes::{Job, Work, Write};
+use crate::shape::Area;
+use firndb_device::{AlignedBuf, DeviceError, Durability, Io, IoOp};
+use std::ops::Range;
+
+impl Array {
+    /// Does the writes of a batch, on all members side by side.
+    pub(crate) fn write_all(&self, batch: &mut [Io<'_>]) {
+        let own = |io: &Io<'_>| match &io.op {
+            IoOp::Write(data, _) => Some(io.offset..io.offset + data.len() as u64),
+            IoOp::Read(_) => None,
+        };
+        let mut ranges = Vec::with_capacity(batch.len());
+        for io in batch.iter_mut() {
+            let Some(range) = own(io) else { continue };
+            io.outcome = self.check(io.offset, (range.end - range.start) as usize);
+            if io.outcome.is_ok() {
+                ranges.push(range);
+            }
+        }
+        let fail = |batch: &mut [Io<'_>], error: &DeviceError| {
+            let writes = batch.iter_mut().filter(|io| own(io).is_some() && io.outcome.is_ok());
+            writes.for_each(|io| io.outcome = Err(error.clone()));
+        };
+        if ranges.is_empty() {
+            return;
+        }
+        if let Err(error) = self.record_missing() {
+            return fail(batch, &error);
+        }
+        let _taken = self.ranges.take(ranges);
+        let mut writes: Vec<Vec<Write>> = Vec::new();
+        writes.resize_with(self.members.len(), Vec::new);
+        for (io, transfer) in batch.iter().enumerate().filter(|(_, io)| io.outcome.is_ok()) {
+            if let IoOp::Write(data, durability) = &transfer.op {
+                self.plan(io, transfer.offset, data, *durability, &mut writes);
+            }
+        }
+        let mut jobs = Vec::with_capacity(writes.len());
+        for (member, writes) in writes.into_iter().enumerate().filter(|(_, writes)| !writes.is_empty()) {
+            if self.members[member].is_written() {
+                jobs.push(Job { member, device: self.members[member].device(), work: Work::Write(writes) });
+            }
+        }
+        let failures = self.lanes.run(jobs);
+        for failure in self.settle(failures) {
+            batch[failure.io].outcome = Err(failure.error);
+        }
+    }
+
+    /// What each member is to write for a transfer.
+    fn plan(&self, io: usize, offset: u64, data: &[u8], durability: Durability, writes: &mut [Vec<Write>]) {
+        for area in self.map.shape.areas(offset..offset + data.len() as u64) {
+            match area {
+                Area::Meta(range) => {
+                    let bytes = &data[(range.start - offset) as usize..(range.end - offset) as usize];
+                    self.set_alike(range.clone());
+                    for member in self.map.holders(range.start) {
+                        let data = copied(bytes);
+                        writes[member].push(Write {
+                            offset: self.map.meta(range.start),
+                            data,
+                            durability,
+                            io,
+                        });
+                    }
+                }
+                Area::Places { group, places } => {
+                    let at = (self.map.shape.place_offset(group, places.start) - offset) as usize;
+                    let bytes = places.end - places.start;
+                    let pages = &data[at..at + (bytes * self.map.shape.page_bytes) as usize];
+                    for (member, (row, data)) in self.encode(places, pages).into_iter().enumerate() {
+                        if let Some(data) = data {
+                            let offset = self.map.row(group, row);
+                            writes[member].push(Write { offset, data, durability, io });
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The rows of each member that hold these pages: the first row, and their bytes.
+    pub(crate) fn encode(&self, places: Range<u64>, pages: &[u8]) -> Vec<(u64, Option<AlignedBuf>)> {
+        let (cells, fragment) = (self.map.cells, self.map.fragment as usize);
+        let mut rows: Vec<(u64, Option<AlignedBuf>)> = (0..self.members.len())
+            .map(|member| {
+                let rows = cells.rows_of(places.clone(), member);
+                let bytes = (rows.end - rows.start) as usize * fragment;
+                (rows.start, (bytes > 0).then(|| AlignedBuf::zeroed(bytes)))
+            })
+            .collect();
+        for (place, page) in places.zip(pages.chunks(self.map.shape.page_bytes as usize)) {
+            let mut at = [None; MEMBERS_MAX];
+            for number in 0..self.map.code.written() {
+                let cell = cells.cell(place, number);
+                at[cell.member] = Some((number, cell.row));
+            }
+            let mut fragments: [&mut [u8]; MEMBERS_MAX] = Default::default();
+            for ((first, rows), at) in rows.iter_mut().zip(at) {
+                let (Some(rows), Some((number, row))) = (rows, at) else { continue };
+                let start = (row - *first) as usize * fragment;
+                fragments[number] = &mut rows[start..start + fragment];
+            }
+            self.coder.encode(page, &mut fragments[..self.map.code.written()]);
+        }
+        rows
+    }
+}
+
+fn copied(bytes: &[u8]) -> AlignedBuf {
+    let mut data = AlignedBuf::zeroed(bytes.len());
+    data.copy_from_slice(bytes);
+    data
+}
