@@ -84,13 +84,10 @@ impl Array {
         let block = devices.iter().map(|device| device.info().logical_block).max();
         let block = block.expect("an array has members") as u64;
         assert!(code.written() <= devices.len() && devices.len() <= MEMBERS_MAX && shape.is_sound());
-        let members = devices.len();
+        let map = Map::new(shape, code, devices.len(), block);
         for (member, device) in devices.iter().enumerate() {
-            let label =
-                Label { database: options.database, member, incarnation: 1, members, code, block, shape };
-            label.write(&**device)?;
+            map.label(options.database, member, 1).write(&**device)?;
         }
-        let map = Map::new(shape, code, members, block);
         let members = devices.into_iter().map(|device| Member::new(device, MemberState::Active, false));
         Array::assemble(map, members.collect(), options)
     }
@@ -129,17 +126,13 @@ impl Array {
                 Err(why) => Some(why),
             };
             let state = if refused.is_some() { MemberState::Struck } else { member.state };
-            let unrecorded = state != member.state;
-            why.extend(refused.filter(|_| unrecorded));
-            members.push(Member::new(device, state, unrecorded));
+            if state == MemberState::Rebuilding {
+                why.push(has_missed_writes(&*device));
+            }
+            why.extend(refused);
+            members.push(Member::new(device, state, state != member.state));
         }
         if !is_enough(&map, readable(&members)) {
-            let struck: Vec<String> = members
-                .iter()
-                .filter(|member| !member.is_read() && !member.unrecorded.load(Ordering::Relaxed))
-                .map(|member| format!("{} has missed writes", member.device().info().name))
-                .collect();
-            why.extend(struck);
             let may = format!("the store can lose {} of its {} members", map.code.spare(), map.members);
             return Err(missing(&why, &may));
         }
@@ -198,12 +191,6 @@ impl Array {
     pub fn may_lose(&self) -> usize {
         let gone = self.map.members - readable(&self.members).count_ones() as usize;
         self.map.code.spare().saturating_sub(gone)
-    }
-
-    /// Bytes on members for each byte of a page.
-    #[must_use]
-    pub fn space(&self) -> f64 {
-        self.map.code.written() as f64 * self.map.fragment as f64 / self.map.shape.page_bytes as f64
     }
 
     pub(crate) fn too_few(&self) -> DeviceError {
@@ -265,7 +252,7 @@ impl Array {
     }
 
     /// The members that are written, each with its part of a call.
-    fn jobs(&self, work: impl Fn(usize) -> Option<Work>) -> Vec<Job> {
+    pub(crate) fn jobs(&self, mut work: impl FnMut(usize) -> Option<Work>) -> Vec<Job> {
         let written = self.members.iter().enumerate().filter(|(_, member)| member.is_written());
         let job =
             |(member, it): (usize, &Member)| Some(Job { member, device: it.device(), work: work(member)? });
@@ -286,7 +273,7 @@ impl Array {
     }
 
     /// Has every member that is written do something; fails with the first failure that remains.
-    fn each(&self, work: impl Fn(usize) -> Option<Work>) -> Result<(), DeviceError> {
+    fn each(&self, work: impl FnMut(usize) -> Option<Work>) -> Result<(), DeviceError> {
         self.record_missing()?;
         let failures = self.lanes.run(self.jobs(work));
         self.settle(failures).into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
@@ -307,6 +294,10 @@ impl Array {
     }
 }
 
+fn has_missed_writes(device: &dyn Device) -> String {
+    format!("{} has missed writes", device.info().name)
+}
+
 fn missing(why: &[String], what: &str) -> DeviceError {
     DeviceError::new(
         DeviceErrorKind::Unusable,
@@ -323,7 +314,7 @@ fn label_of(
 ) -> Result<Label, String> {
     let name = &member.device.info().name;
     if member.state == MemberState::Struck {
-        return Err(format!("{name} has missed writes"));
+        return Err(has_missed_writes(&*member.device));
     }
     match Label::read(&*member.device) {
         Err(error) => Err(error.message),
@@ -459,7 +450,8 @@ impl Device for Array {
             }
         }
         let _taken = self.ranges.take_one(offset..offset + len);
-        self.each(|member| Some(Work::Discard(ranges[member].clone())).filter(|_| !ranges[member].is_empty()))
+        let mut own = |member: usize| Some(std::mem::take(&mut ranges[member])).filter(|own| !own.is_empty());
+        self.each(|member| own(member).map(Work::Discard))
     }
 }
 

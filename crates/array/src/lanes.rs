@@ -20,6 +20,12 @@ pub(crate) struct Write {
     pub io: usize,
 }
 
+impl Write {
+    fn as_io(&self) -> Io<'_> {
+        Io { offset: self.offset, op: IoOp::Write(&self.data, self.durability), outcome: Ok(()) }
+    }
+}
+
 /// What one member is to do for a call.
 pub(crate) enum Work {
     Write(Vec<Write>),
@@ -87,18 +93,8 @@ impl Job {
         };
         match work {
             Work::Write(writes) => {
-                let as_io = |write: &'_ Write| -> (u64, Durability) { (write.offset, write.durability) };
-                let mut batch: Vec<Io<'_>> = Vec::with_capacity(writes.len());
-                for write in &writes {
-                    let (offset, durability) = as_io(write);
-                    batch.push(Io { offset, op: IoOp::Write(&write.data, durability), outcome: Ok(()) });
-                }
-                match batch.as_mut_slice() {
-                    [one] => {
-                        one.outcome = device.write(writes[0].offset, &writes[0].data, writes[0].durability)
-                    }
-                    several => device.submit(several),
-                }
+                let mut batch: Vec<Io<'_>> = writes.iter().map(Write::as_io).collect();
+                device.submit(&mut batch);
                 let outcomes: Vec<Result<(), DeviceError>> = batch.into_iter().map(|io| io.outcome).collect();
                 let failed = writes.iter().zip(outcomes);
                 failed.filter_map(|(write, outcome)| Some(fail(write.io, outcome.err()?))).collect()

@@ -42,6 +42,8 @@ mod ranges;
 mod ranks;
 mod reads;
 mod shape;
+#[doc(hidden)]
+pub mod testing;
 mod writes;
 
 pub use array::{Array, ArrayOptions, Judge, MemberToOpen};

@@ -10,7 +10,9 @@
 
 use crate::cells::Cells;
 use crate::code::Code;
+use crate::label::Label;
 use crate::shape::Shape;
+use firndb_base::DatabaseId;
 
 /// Bytes between the two copies of a member's label, and from the second to what follows.
 pub(crate) const LABEL_STRIDE: u64 = 64 * 1024;
@@ -40,6 +42,19 @@ impl Map {
         let bytes = shape.places_start + cells.rows(shape.places) * fragment;
         let stride = bytes.next_multiple_of(shape.page_bytes.max(shape.meta_bytes).max(block));
         Map { shape, code, members, fragment, block, cells, stride }
+    }
+
+    /// The label of a member.
+    pub(crate) fn label(&self, database: DatabaseId, member: usize, incarnation: u64) -> Label {
+        Label {
+            database,
+            member,
+            incarnation,
+            members: self.members,
+            code: self.code,
+            block: self.block,
+            shape: self.shape,
+        }
     }
 
     /// Length of the file above, if members have this one.

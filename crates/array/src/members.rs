@@ -18,17 +18,26 @@ pub enum MemberState {
 }
 
 impl MemberState {
-    fn from_byte(byte: u8) -> MemberState {
-        match byte {
-            0 => MemberState::Active,
-            1 => MemberState::Rebuilding,
-            _ => MemberState::Struck,
+    /// As a byte of a format.
+    #[must_use]
+    pub fn byte(self) -> u8 {
+        match self {
+            MemberState::Active => 0,
+            MemberState::Rebuilding => 1,
+            MemberState::Struck => 2,
         }
+    }
+
+    /// The state of a byte; `None` if there is none.
+    #[must_use]
+    pub fn of_byte(byte: u8) -> Option<MemberState> {
+        let all = [MemberState::Active, MemberState::Rebuilding, MemberState::Struck];
+        all.into_iter().find(|state| state.byte() == byte)
     }
 }
 
-/// Where the states of members are durable, and who is told. Its methods are called by the thread
-/// whose transfer failed.
+/// Keeps the states of members durably, and reports what happens to them. The thread whose transfer
+/// failed calls its methods.
 pub trait Keeper: Send + Sync + std::fmt::Debug {
     /// A member missed a write, or is missing: durable when this returns, before anything that it
     /// lacks is acknowledged.
@@ -41,8 +50,6 @@ pub trait Keeper: Send + Sync + std::fmt::Debug {
 /// A member as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Its device, for messages.
-    pub device: String,
     /// What it is good for.
     pub state: MemberState,
     /// Reads that failed.
@@ -57,8 +64,8 @@ pub(crate) struct Member {
     state: AtomicU8,
     /// It was found missing when the array was opened, and that is not durable yet.
     pub unrecorded: AtomicBool,
-    /// Reads of fragments that are under way.
-    pub under_way: AtomicUsize,
+    /// Reads of fragments that are under way: each has a [`Load`].
+    under_way: Arc<AtomicUsize>,
     pub failed_reads: AtomicU64,
     pub repairs: AtomicU64,
 }
@@ -67,9 +74,9 @@ impl Member {
     pub(crate) fn new(device: Arc<dyn Device>, state: MemberState, unrecorded: bool) -> Member {
         Member {
             device: ranks::MEMBER.rwlock(device),
-            state: AtomicU8::new(state as u8),
+            state: AtomicU8::new(state.byte()),
             unrecorded: AtomicBool::new(unrecorded),
-            under_way: AtomicUsize::new(0),
+            under_way: Arc::default(),
             failed_reads: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
         }
@@ -84,11 +91,11 @@ impl Member {
     }
 
     pub(crate) fn state(&self) -> MemberState {
-        MemberState::from_byte(self.state.load(Ordering::Acquire))
+        MemberState::of_byte(self.state.load(Ordering::Acquire)).expect("a state was stored")
     }
 
     pub(crate) fn set_state(&self, state: MemberState) {
-        self.state.store(state as u8, Ordering::Release);
+        self.state.store(state.byte(), Ordering::Release);
     }
 
     pub(crate) fn is_read(&self) -> bool {
@@ -99,13 +106,32 @@ impl Member {
         self.state() != MemberState::Struck
     }
 
+    /// Counts one more read of a fragment as under way, until what it returns is dropped.
+    pub(crate) fn begin_read(&self) -> Load {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        Load(self.under_way.clone())
+    }
+
+    pub(crate) fn reads_under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn status(&self) -> MemberStatus {
         MemberStatus {
-            device: self.device().info().name.clone(),
             state: self.state(),
             failed_reads: self.failed_reads.load(Ordering::Relaxed),
             repairs: self.repairs.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// A read of a fragment that is under way.
+#[derive(Debug)]
+pub(crate) struct Load(Arc<AtomicUsize>);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

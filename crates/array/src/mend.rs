@@ -1,5 +1,5 @@
-//! Fragments that are wrong or missing: found with the help of whoever knows the page's checksum,
-//! and made anew.
+//! Fragments that are wrong or missing. The store, which knows a page's checksum, says which choice
+//! of fragments gives the page; the array makes the others anew.
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
@@ -123,7 +123,7 @@ impl Array {
             );
             return Err(DeviceError::new(DeviceErrorKind::Unusable, message));
         }
-        self.label(member, incarnation).write(&*device)?;
+        self.map.label(self.database, member, incarnation).write(&*device)?;
         let len = self.map.member_len(self.len()).expect("the array has that length");
         device.grow(len, firndb_device::Fill::Reserved)?;
         it.set_device(device);
@@ -135,7 +135,7 @@ impl Array {
 
     /// Waits until all writes that are under way have ended: later ones go to every member that is
     /// written now.
-    pub fn let_writes_end(&self) {
+    fn let_writes_end(&self) {
         drop(self.ranges.take_one(0..u64::MAX));
     }
 
@@ -166,7 +166,7 @@ impl Array {
         used: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), DeviceError> {
         let shape = &self.map.shape;
-        self.rebuild_meta(shape.group_start(group)..shape.group_start(group) + shape.places_start)?;
+        self.scrub_group(group)?;
         let mut first = 0;
         while first < shape.places {
             let end = (first + REBUILT_TOGETHER).min(shape.places);
@@ -179,7 +179,8 @@ impl Array {
         Ok(())
     }
 
-    /// Compares the copies of a group's metadata, and mends those that differ.
+    /// Compares the copies of a group's metadata on all members that are written, and mends those
+    /// that differ.
     pub fn scrub_group(&self, group: u64) -> Result<(), DeviceError> {
         let shape = &self.map.shape;
         self.rebuild_meta(shape.group_start(group)..shape.group_start(group) + shape.places_start)
@@ -251,17 +252,5 @@ impl Array {
     /// A member is not used any more, which the keeper has made durable.
     pub fn give_up(&self, member: usize) {
         self.members[member].set_state(MemberState::Struck);
-    }
-
-    fn label(&self, member: usize, incarnation: u64) -> crate::label::Label {
-        crate::label::Label {
-            database: self.database,
-            member,
-            incarnation,
-            members: self.members.len(),
-            code: self.map.code,
-            block: self.map.block,
-            shape: self.map.shape,
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! Metadata: copies on one member more than may be lost.
 //!
-//! A write goes to all copies and returns when all have it. A crash in between leaves them unlike:
-//! which one is taken does not matter, as nobody was told that the write is done, but it must be
-//! the same one from then on. So the first read of a unit after opening compares all copies, and
-//! makes them alike before anybody relies on one. Later reads take one copy, and look at the others
+//! A write goes to all copies and returns when all have it. A crash in between leaves them unlike.
+//! Any of them will do, since the write had not returned, but it must be the same one from then on.
+//! So the first read of a unit after opening compares all copies, and makes them alike before it
+//! returns one. Later reads take one copy, and look at the others
 //! if it is not whole.
 
 use crate::array::Array;
@@ -17,18 +17,23 @@ impl Array {
     pub(crate) fn set_alike(&self, range: Range<u64>) {
         let mut alike = self.alike.lock();
         each_unit(&self.map, range, |unit| {
-            let number = self.map.shape.unit_number(unit.start);
-            let (word, bit) = ((number / 64) as usize, number % 64);
+            let (word, bit) = self.alike_bit(&unit);
             if alike.len() <= word {
                 alike.resize(word + 1, 0);
             }
-            alike[word] |= 1 << bit;
+            alike[word] |= bit;
         });
     }
 
     fn is_alike(&self, unit: &Range<u64>) -> bool {
+        let (word, bit) = self.alike_bit(unit);
+        self.alike.lock().get(word).is_some_and(|found| found & bit != 0)
+    }
+
+    /// Which word of `alike`, and which bit of it, are a unit's.
+    fn alike_bit(&self, unit: &Range<u64>) -> (usize, u64) {
         let number = self.map.shape.unit_number(unit.start);
-        self.alike.lock().get((number / 64) as usize).is_some_and(|word| word >> (number % 64) & 1 == 1)
+        ((number / 64) as usize, 1 << (number % 64))
     }
 
     /// Reads metadata, which lies between groups or in one.

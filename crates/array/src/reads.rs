@@ -8,6 +8,7 @@
 use crate::array::Array;
 use crate::cells::Cell;
 use crate::code::MEMBERS_MAX;
+use crate::members::Load;
 use crate::shape::Area;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
@@ -50,11 +51,12 @@ struct Request {
 }
 
 /// A row of a request, and what it is for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Part {
     gather: u64,
     want: usize,
     fragment: usize,
+    _load: Load,
 }
 
 /// A row that is to be read.
@@ -83,7 +85,7 @@ struct Want {
     place: u64,
     /// Fragments that were asked for, a bit each.
     asked: u32,
-    /// Fragments that came.
+    /// Fragments that came, but for the last.
     got: Vec<(usize, Box<[u8]>)>,
 }
 
@@ -108,7 +110,7 @@ impl Reads {
             match outcome {
                 Ok(()) if gather.left > 0 => _ = self.gathers.insert(number, gather),
                 outcome => {
-                    withdraw(array, &mut rows, number);
+                    rows.retain(|row: &Row| row.part.gather != number);
                     in_flight.complete(gather.read, outcome);
                 }
             }
@@ -161,18 +163,21 @@ impl Reads {
         self.members.resize_with(array.members.len(), OnMember::default);
         let fragment = array.map.fragment;
         let most = (READ_MAX / fragment).max(1) as usize;
-        for rows in rows.chunk_by(|a, b| a.member == b.member) {
-            let member = rows[0].member;
-            let mut reads = Vec::new();
-            for run in rows.chunk_by(|a, b| a.offset + fragment == b.offset).flat_map(|run| run.chunks(most))
-            {
-                let number = self.number();
-                let len = run.len() * fragment as usize;
-                let buf = AlignedBuf::zeroed(len);
-                reads.push(OwnedRead { offset: run[0].offset, len, buf, tag: number });
-                let rows = run.iter().map(|row| row.part).collect();
-                self.requests.insert(number, Request { member, rows });
-            }
+        let adjacent = |a: &Row, b: &Row| a.member == b.member && a.offset + fragment == b.offset;
+        let runs = rows.chunk_by(adjacent).flat_map(|run| run.chunks(most));
+        let runs: Vec<usize> = runs.map(<[Row]>::len).collect();
+        let mut reads: Vec<Vec<OwnedRead>> = Vec::new();
+        reads.resize_with(self.members.len(), Vec::new);
+        let mut rows = rows.into_iter().peekable();
+        for run in runs {
+            let first = rows.peek().expect("a run has a row");
+            let (member, offset, number) = (first.member, first.offset, self.number());
+            let len = run * fragment as usize;
+            reads[member].push(OwnedRead { offset, len, buf: AlignedBuf::zeroed(len), tag: number });
+            let rows = rows.by_ref().take(run).map(|row| row.part).collect();
+            self.requests.insert(number, Request { member, rows });
+        }
+        for (member, reads) in reads.into_iter().enumerate().filter(|(_, reads)| !reads.is_empty()) {
             let on = &mut self.members[member];
             if on.requests == 0 {
                 on.device = Some(array.members[member].device());
@@ -229,7 +234,6 @@ impl Reads {
     fn came(&mut self, array: &Array, in_flight: &mut InFlight, done: ReadDone) {
         let Request { member, rows } = self.requests.remove(&done.read.tag).expect("it was under way");
         self.members[member].requests -= 1;
-        array.members[member].under_way.fetch_sub(rows.len(), Ordering::Relaxed);
         if done.outcome.is_err() {
             array.members[member].failed_reads.fetch_add(1, Ordering::Relaxed);
         }
@@ -240,12 +244,12 @@ impl Reads {
             let want = &mut gather.wants[part.want];
             gather.left -= 1;
             match &done.outcome {
-                Ok(()) => {
+                Ok(()) if want.got.len() + 1 < array.map.code.needed() => {
                     want.got.push((part.fragment, bytes.into()));
-                    if want.got.len() == array.map.code.needed() {
-                        let page = array.map.shape.page_bytes as usize;
-                        array.decode(&mut want.got, &mut gather.read.buf[want.at..want.at + page]);
-                    }
+                }
+                Ok(()) => {
+                    let page = want.at..want.at + array.map.shape.page_bytes as usize;
+                    array.decode(&want.got, (part.fragment, bytes), &mut gather.read.buf[page]);
                 }
                 Err(error) => match array.choose(want, 1, part.gather, part.want, &mut others) {
                     Ok(()) => gather.left += 1,
@@ -259,17 +263,6 @@ impl Reads {
         }
         self.issue(array, others);
     }
-}
-
-/// Takes back what was chosen for a gather that fails.
-fn withdraw(array: &Array, rows: &mut Vec<Row>, gather: u64) {
-    rows.retain(|row| {
-        let kept = row.part.gather != gather;
-        if !kept {
-            array.members[row.member].under_way.fetch_sub(1, Ordering::Relaxed);
-        }
-        kept
-    });
 }
 
 impl Array {
@@ -290,7 +283,7 @@ impl Array {
             let cell = cells.cell(want.place, fragment);
             let member = &self.members[cell.member];
             if member.is_read() {
-                candidates[found] = (member.under_way.load(Ordering::Relaxed), fragment, cell.member);
+                candidates[found] = (member.reads_under_way(), fragment, cell.member);
                 found += 1;
             }
         }
@@ -300,9 +293,9 @@ impl Array {
         candidates[..found].sort_unstable();
         for (_, fragment, member) in candidates[..count].iter().copied() {
             want.asked |= 1 << fragment;
-            self.members[member].under_way.fetch_add(1, Ordering::Relaxed);
             let offset = self.map.row(want.group, cells.cell(want.place, fragment).row);
-            rows.push(Row { member, offset, part: Part { gather, want: at, fragment } });
+            let _load = self.members[member].begin_read();
+            rows.push(Row { member, offset, part: Part { gather, want: at, fragment, _load } });
         }
         Ok(())
     }
@@ -315,23 +308,23 @@ impl Array {
         }
         let copies = (0..self.map.code.written()).map(|copy| self.map.cells.cell(place, copy));
         let copies = copies.filter(|cell| self.members[cell.member].is_read());
-        let load = |cell: &Cell| self.members[cell.member].under_way.load(Ordering::Relaxed);
+        let load = |cell: &Cell| self.members[cell.member].reads_under_way();
         let Some(cell) = copies.min_by_key(load) else { return false };
         let member = &self.members[cell.member];
-        member.under_way.fetch_add(1, Ordering::Relaxed);
+        let _load = member.begin_read();
         let outcome = member.device().read(self.map.row(group, cell.row), page);
-        member.under_way.fetch_sub(1, Ordering::Relaxed);
         member.failed_reads.fetch_add(u64::from(outcome.is_err()), Ordering::Relaxed);
         outcome.is_ok()
     }
 
-    /// Makes the page of as many fragments as the code needs.
-    pub(crate) fn decode(&self, got: &mut [(usize, Box<[u8]>)], page: &mut [u8]) {
-        got.sort_unstable_by_key(|(fragment, _)| *fragment);
-        let mut present: [(usize, &[u8]); MEMBERS_MAX] = [(0, &[]); MEMBERS_MAX];
-        for (to, (fragment, bytes)) in present.iter_mut().zip(&*got) {
+    /// Makes the page of as many fragments as the code needs, of which `last` came last.
+    fn decode(&self, got: &[(usize, Box<[u8]>)], last: (usize, &[u8]), page: &mut [u8]) {
+        let mut present: [(usize, &[u8]); MEMBERS_MAX] = [last; MEMBERS_MAX];
+        for (to, (fragment, bytes)) in present.iter_mut().zip(got) {
             *to = (*fragment, bytes);
         }
-        self.coder.decode(&present[..got.len()], page);
+        let present = &mut present[..=got.len()];
+        present.sort_unstable_by_key(|(fragment, _)| *fragment);
+        self.coder.decode(present, page);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
-use crate::lanes::{Job, Work, Write};
+use crate::lanes::{Work, Write};
 use crate::shape::Area;
 use firndb_device::{AlignedBuf, DeviceError, Durability, Io, IoOp};
 use std::ops::Range;
@@ -40,13 +40,9 @@ impl Array {
                 self.plan(io, transfer.offset, data, *durability, &mut writes);
             }
         }
-        let mut jobs = Vec::with_capacity(writes.len());
-        for (member, writes) in writes.into_iter().enumerate().filter(|(_, writes)| !writes.is_empty()) {
-            if self.members[member].is_written() {
-                jobs.push(Job { member, device: self.members[member].device(), work: Work::Write(writes) });
-            }
-        }
-        let failures = self.lanes.run(jobs);
+        let mut work =
+            |member: usize| Some(std::mem::take(&mut writes[member])).filter(|own| !own.is_empty());
+        let failures = self.lanes.run(self.jobs(|member| work(member).map(Work::Write)));
         for failure in self.settle(failures) {
             batch[failure.io].outcome = Err(failure.error);
         }

@@ -1,6 +1,7 @@
 //! `firn cache`: the flash cache of a database, shown and changed.
 
 use crate::caches;
+use crate::status_args::StatusArgs;
 use clap::{Args, Subcommand};
 use firndb::{CacheKind, CachePolicy, CacheSpec, CacheStatus, Database};
 use firndb_console::output::write_json;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 pub enum Cache {
     /// Show the flash cache: where it is, of what kind, and whether it is there; changes and
     /// recovers nothing
-    Status(Status),
+    Status(StatusArgs),
     /// Put a flash cache to use: a file that is made, or an empty file or raw device
     Attach(Attach),
     /// Write to the store what only the flash cache has, and use it no more; its file is left where
@@ -27,16 +28,6 @@ pub enum Cache {
     /// Give up a flash cache that is lost: what only it held is made anew from the store and the
     /// log, if that was kept for it
     Abandon(Detach),
-}
-
-/// `firn cache status`.
-#[derive(Args, Debug)]
-pub struct Status {
-    /// The database's directory
-    pub dir: PathBuf,
-    /// Write it to this file as JSON, too
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
 }
 
 /// `firn cache attach` and `firn cache replace`.
@@ -153,7 +144,7 @@ fn abandon(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn status(args: &Status) -> Result<(), Failure> {
+fn status(args: &StatusArgs) -> Result<(), Failure> {
     let status = firndb::cache_status(&args.dir)?;
     if let Some(path) = &args.json {
         write_json(path, &as_json(status.as_ref()))?;

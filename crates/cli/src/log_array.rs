@@ -1,6 +1,7 @@
 //! `firn log`: the devices of a database's log, shown and changed.
 
 use crate::caches;
+use crate::status_args::StatusArgs;
 use clap::{Args, Subcommand};
 use firndb::{Database, LogArrayStatus, LogMemberState};
 use firndb_console::output::write_json;
@@ -13,23 +14,13 @@ use std::path::{Path, PathBuf};
 pub enum Log {
     /// Show the log's devices, their capacity and wear, and how many could be lost; changes and
     /// recovers nothing
-    Status(Status),
+    Status(StatusArgs),
     /// Add a device: a file that is made, or an empty file or raw device
     Add(Add),
     /// Remove a device; its file is left where it is
     Remove(Remove),
     /// Add a device and remove another
     Replace(Replace),
-}
-
-/// `firn log status`.
-#[derive(Args, Debug)]
-pub struct Status {
-    /// The database's directory
-    pub dir: PathBuf,
-    /// Write it to this file as JSON, too
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
 }
 
 /// `firn log add`.
@@ -84,7 +75,7 @@ fn change(dir: &Path, work: impl FnOnce(&Database) -> Result<(), firndb::Error>)
     Ok(closed?)
 }
 
-fn status(args: &Status) -> Result<(), Failure> {
+fn status(args: &StatusArgs) -> Result<(), Failure> {
     let status = firndb::log_status(&args.dir)?;
     if let Some(path) = &args.json {
         write_json(path, &as_json(&status))?;

@@ -21,6 +21,7 @@ mod json;
 mod log_array;
 mod page_files;
 mod profiles;
+mod status_args;
 mod store_array;
 mod tables;
 

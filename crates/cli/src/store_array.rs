@@ -1,6 +1,7 @@
 //! `firn array`: the devices of a store that has several, shown, replaced and scrubbed.
 
 use crate::caches;
+use crate::status_args::StatusArgs;
 use clap::{Args, Subcommand};
 use firndb::{Database, StoreArrayStatus, StoreMemberState};
 use firndb_console::output::write_json;
@@ -12,21 +13,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Subcommand)]
 pub enum Array {
     /// Show the store's devices and how many could be lost; changes and recovers nothing
-    Status(Status),
+    Status(StatusArgs),
     /// Put another device into the place of one, and fill it from the others
     Replace(Replace),
     /// Read everything on all devices and mend what is wrong; exit status 1 if something cannot be
     Scrub(Scrub),
-}
-
-/// `firn array status`.
-#[derive(Args, Debug)]
-pub struct Status {
-    /// The database's directory
-    pub dir: PathBuf,
-    /// Write it to this file as JSON, too
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
 }
 
 /// `firn array replace`.
@@ -112,7 +103,7 @@ fn scrub(args: &Scrub) -> Result<(), Failure> {
     }
 }
 
-fn status(args: &Status) -> Result<(), Failure> {
+fn status(args: &StatusArgs) -> Result<(), Failure> {
     let Some(status) = firndb::store_status(&args.dir)? else {
         say!("the store is one device: name several when the database is created (store_paths)");
         return match &args.json {

@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::engine::cache::{self, CACHE};
 use crate::engine::devices::Candidate;
 use crate::engine::directory;
-use crate::engine::directory::files::{directory_of, open_existing, open_or_make};
+use crate::engine::directory::files::open_existing;
 use crate::engine::directory::names::refuse_own_files;
 use crate::engine::superblock::Superblock;
 use crate::engine::superblock_fields::CacheMember;
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::options::Options;
 use firndb_base::Lsn;
 use firndb_base::sync::Arc;
-use firndb_device::{Device, sync_directory};
+use firndb_device::Device;
 use firndb_tier::CacheKind;
 use firndb_tier::cache::CacheShape;
 use firndb_tier::page_cache::header::CacheId;
@@ -193,25 +193,16 @@ impl Database {
         let engine = self.engine();
         engine.check_writable()?;
         engine.refuse_second_cache()?;
-        let dir = self.directory().ok_or_else(|| {
-            let message = "this database lies on devices, not in a directory: give a device";
-            Error::new(ErrorKind::BadArgument, message)
-        })?;
         let path = spec.path.clone().unwrap_or_else(|| PathBuf::from(CACHE));
-        let name = path.to_str().ok_or_else(|| {
-            let message = format!("{} is no text in UTF-8; give the file another name", path.display());
-            Error::new(ErrorKind::BadArgument, message)
-        })?;
-        let whole = dir.join(name);
+        let named = self.named(&path)?;
         self.check_spec(spec, None)?;
-        refuse_own_files(dir, &whole, &engine.superblock.lock())?;
-        let device = open_or_make(&whole)?;
-        sync_directory(directory_of(&whole))?;
+        refuse_own_files(named.dir, &named.whole, &engine.superblock.lock())?;
+        let Candidate { device, path } = named.open_or_make()?;
         let device = match &engine.options.testing.wrap_device {
             Some(wrap) => wrap("cache", device)?,
             None => device,
         };
-        self.attach(device, name.to_owned(), spec)
+        self.attach(device, path, spec)
     }
 
     /// As [`Database::attach_cache`], for a database that was opened on devices. The spec's path is

@@ -57,6 +57,7 @@ mod error;
 #[cfg(doctest)]
 mod guide;
 mod log_devices;
+mod named_device;
 mod options;
 mod page_file;
 mod page_set;

@@ -3,14 +3,14 @@
 use crate::database::Database;
 use crate::engine::devices::Candidate;
 use crate::engine::directory;
-use crate::engine::directory::files::{directory_of, open_existing, open_or_make};
+use crate::engine::directory::files::open_existing;
 use crate::engine::directory::names::refuse_own_files;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use crate::options::callbacks::LogEvent;
 use firndb_base::Lsn;
 use firndb_base::sync::Arc;
-use firndb_device::{Device, sync_directory};
+use firndb_device::Device;
 use firndb_log::{DeviceContents, MemberId, MemberState, MemberStatus};
 use std::path::Path;
 
@@ -140,35 +140,25 @@ impl Database {
     pub fn add_log_device(&self, path: impl AsRef<Path>) -> Result<u32, Error> {
         let engine = self.engine();
         engine.check_writable()?;
-        let dir = self.directory().ok_or_else(|| {
-            Error::bad_argument("this database lies on devices, not in a directory: give a device")
-        })?;
-        let name = path.as_ref().to_str().ok_or_else(|| {
-            let path = path.as_ref().display();
-            Error::bad_argument(format!("{path} is no text in UTF-8; give the file another name"))
-        })?;
-        let whole = dir.join(name);
-        refuse_own_files(dir, &whole, &engine.superblock.lock())?;
-        let device = open_or_make(&whole)?;
-        sync_directory(directory_of(&whole))?;
-        let id = self.add(device, name.to_owned())?;
-        Ok(id)
+        let named = self.named(path.as_ref())?;
+        refuse_own_files(named.dir, &named.whole, &engine.superblock.lock())?;
+        self.add(named.open_or_make()?)
     }
 
     /// As [`Database::add_log_device`], for a database that was opened on devices.
     pub fn add_log_device_on(&self, device: Arc<dyn Device>) -> Result<u32, Error> {
-        let name = device.info().name.clone();
-        self.add(device, name)
+        self.add(Candidate::of(device))
     }
 
-    fn add(&self, device: Arc<dyn Device>, path: String) -> Result<u32, Error> {
+    fn add(&self, candidate: Candidate) -> Result<u32, Error> {
         let engine = self.engine();
+        let device = &candidate.device;
         let name = device.info().name.clone();
         let (database, members) = {
             let superblock = engine.superblock.lock();
             (superblock.database, superblock.log_identity().members)
         };
-        match DeviceContents::of(&*device)? {
+        match DeviceContents::of(&**device)? {
             DeviceContents::Nothing => {}
             DeviceContents::Member { database: of, member, .. }
                 if of == database && !members.contains(&member) => {}
@@ -178,7 +168,7 @@ impl Database {
                 )));
             }
         }
-        Ok(engine.add_log_device(Candidate { device, path })?.0)
+        Ok(engine.add_log_device(candidate)?.0)
     }
 
     /// Removes a device from the log while it is in use: it gets no more log, and leaves the log

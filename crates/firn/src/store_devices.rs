@@ -4,14 +4,14 @@ use crate::database::Database;
 use crate::engine::claim;
 use crate::engine::devices::Candidate;
 use crate::engine::directory;
-use crate::engine::directory::files::{directory_of, open_existing, open_or_make};
+use crate::engine::directory::files::open_existing;
 use crate::engine::directory::names::refuse_own_files;
 use crate::engine::store_array_field::{StoreArrayField, StoreMember};
 use crate::error::Error;
 use crate::options::callbacks::StoreEvent;
 use firndb_array::MemberState;
 use firndb_base::sync::Arc;
-use firndb_device::{Device, sync_directory};
+use firndb_device::Device;
 use std::path::Path;
 
 /// Whether a device of the store can be used.
@@ -157,14 +157,7 @@ impl Database {
     pub fn replace_store_device(&self, member: usize, path: impl AsRef<Path>) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_writable()?;
-        let dir = self.directory().ok_or_else(|| {
-            Error::bad_argument("this database lies on devices, not in a directory: give a device")
-        })?;
-        let name = path.as_ref().to_str().ok_or_else(|| {
-            let path = path.as_ref().display();
-            Error::bad_argument(format!("{path} is no text in UTF-8; give the file another name"))
-        })?;
-        let whole = dir.join(name);
+        let named = self.named(path.as_ref())?;
         let mut others = engine.superblock.lock().clone();
         if let Some(it) = &engine.devices.store_array
             && let Some(array) = &mut others.extensions.store_array
@@ -174,23 +167,20 @@ impl Database {
             array.members.remove(member);
             others.store_path.clone_from(&array.members[0].path);
         }
-        refuse_own_files(dir, &whole, &others)?;
-        let device = open_or_make(&whole)?;
-        sync_directory(directory_of(&whole))?;
-        self.replace(member, device, name.to_owned())
+        refuse_own_files(named.dir, &named.whole, &others)?;
+        self.replace(member, named.open_or_make()?)
     }
 
     /// As [`Database::replace_store_device`], for a database that was opened on devices.
     pub fn replace_store_device_on(&self, member: usize, device: Arc<dyn Device>) -> Result<(), Error> {
-        let name = device.info().name.clone();
-        self.replace(member, device, name)
+        self.replace(member, Candidate::of(device))
     }
 
-    fn replace(&self, member: usize, device: Arc<dyn Device>, path: String) -> Result<(), Error> {
+    fn replace(&self, member: usize, candidate: Candidate) -> Result<(), Error> {
         let database = self.engine().superblock.lock().database;
         // What bears this database's id is a former device of it, or one that was being filled.
-        claim::refuse_contents(&*device, &[database])?;
-        self.engine().replace_store_member(member, Candidate { device, path })
+        claim::refuse_contents(&*candidate.device, &[database])?;
+        self.engine().replace_store_member(member, candidate)
     }
 
     /// Fills one more part of a new device of the store, where background work does not: returns

@@ -1,5 +1,6 @@
 use super::*;
 use crate::shape::tests::SMALL;
+use crate::testing::Notes;
 use firndb_base::rng::Rng;
 use firndb_device::{Calls, FaultPlan, Faulty, MemoryDevice};
 use std::collections::BTreeMap;
@@ -7,23 +8,6 @@ use std::collections::BTreeMap;
 const ID: DatabaseId = DatabaseId([3; 16]);
 const GROUPS: u64 = 3;
 const PAGE: usize = SMALL.page_bytes as usize;
-
-/// Notes what it is told.
-#[derive(Debug, Default)]
-struct Notes {
-    struck: Mutex<Vec<usize>>,
-    repaired: Mutex<Vec<String>>,
-}
-
-impl Keeper for Notes {
-    fn strike(&self, member: usize, _: &DeviceError) -> Result<(), DeviceError> {
-        self.struck.lock().push(member);
-        Ok(())
-    }
-    fn repaired(&self, _: usize, what: &str) {
-        self.repaired.lock().push(what.to_owned());
-    }
-}
 
 /// A unit is whole if its last byte is 0x77; the number is its first byte.
 fn judge(_: DatabaseId, _: &Shape, _: u64, bytes: &[u8]) -> Option<u64> {

@@ -155,8 +155,8 @@ pub(crate) fn claim_devices(
 ) -> Result<(), Error> {
     let names = file_names(members, store_paths, cache::path(None, options));
     let cache = devices.cache.iter().filter(|_| options.cache.bytes.is_some());
-    let others =
-        || devices.logs.iter().chain([&devices.store]).chain(&devices.store_others).chain(cache.clone());
+    let stores = devices.stores();
+    let others = || devices.logs.iter().chain(&stores).chain(cache.clone());
     let interrupted = creation_mark::interrupted_on(&devices.superblock)?;
     for device in others() {
         claim::refuse_contents(&**device, &interrupted.ids)?;

@@ -77,7 +77,7 @@ impl Devices {
     }
 
     /// The store's devices, in their order.
-    fn stores(&self) -> Vec<Arc<dyn Device>> {
+    pub(crate) fn stores(&self) -> Vec<Arc<dyn Device>> {
         std::iter::once(&self.store).chain(&self.store_others).cloned().collect()
     }
 
@@ -117,6 +117,14 @@ impl Devices {
 pub(crate) struct Candidate {
     pub device: Arc<dyn Device>,
     pub path: String,
+}
+
+impl Candidate {
+    /// A device that has no other name than its own.
+    pub fn of(device: Arc<dyn Device>) -> Candidate {
+        let path = device.info().name.clone();
+        Candidate { device, path }
+    }
 }
 
 /// The member that a device's header names.

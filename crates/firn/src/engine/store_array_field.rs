@@ -1,5 +1,6 @@
 //! What the superblock says of a store over several devices.
 
+use crate::engine::superblock::Superblock;
 use crate::engine::superblock_fields::text;
 use firndb_array::{Code, MEMBERS_MAX, MemberState};
 use firndb_base::codec::{Malformed, Reader, Writer};
@@ -42,11 +43,7 @@ impl StoreArrayField {
         let mut field = vec![self.code.needed() as u8, self.code.written() as u8];
         for member in &self.members {
             field.put_varint(member.incarnation);
-            field.put_u8(match member.state {
-                MemberState::Active => 0,
-                MemberState::Rebuilding => 1,
-                MemberState::Struck => 2,
-            });
+            field.put_u8(member.state.byte());
             field.put_varint(member.rebuilt);
             field.put_blob(member.path.as_bytes());
         }
@@ -59,12 +56,8 @@ impl StoreArrayField {
         let mut members = Vec::new();
         while !reader.is_empty() {
             let incarnation = reader.varint()?;
-            let state = match reader.u8()? {
-                0 => MemberState::Active,
-                1 => MemberState::Rebuilding,
-                2 => MemberState::Struck,
-                _ => return Err(Malformed { what: "a device of the store in an unknown state" }),
-            };
+            let unknown = Malformed { what: "a device of the store in an unknown state" };
+            let state = MemberState::of_byte(reader.u8()?).ok_or(unknown)?;
             let rebuilt = reader.varint()?;
             members.push(StoreMember { incarnation, state, rebuilt, path: text(reader.blob()?)? });
         }
@@ -74,6 +67,13 @@ impl StoreArrayField {
             Some(code) => Ok(StoreArrayField { code, members }),
             None => Err(Malformed { what: "devices of the store that make no sense" }),
         }
+    }
+}
+
+impl Superblock {
+    /// The store's devices; to be called only where there are several.
+    pub fn store_members_mut(&mut self) -> &mut Vec<StoreMember> {
+        &mut self.extensions.store_array.as_mut().expect("the store has several devices").members
     }
 }
 

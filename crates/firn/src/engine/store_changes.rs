@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::engine::devices::Candidate;
 use crate::engine::store_array::StoreArray;
 use crate::engine::store_array_field::StoreMember;
+use crate::engine::store_keeper::strike;
 use crate::error::Error;
 use crate::options::callbacks::StoreEventKind;
 use firndb_array::MemberState;
@@ -60,10 +61,10 @@ impl Engine {
         let counting = Arc::new(Counting::new(device));
         let mut next = it.next_group.lock();
         let incarnation = self.amend(|superblock| {
-            let array = superblock.extensions.store_array.as_mut().expect("there is an array");
-            let newest = array.members.iter().map(|member| member.incarnation).max().unwrap_or(0);
+            let members = superblock.store_members_mut();
+            let newest = members.iter().map(|member| member.incarnation).max().unwrap_or(0);
             let incarnation = newest + 1;
-            array.members[member] =
+            members[member] =
                 StoreMember { incarnation, state: MemberState::Rebuilding, rebuilt: 0, path: path.clone() };
             if member == 0 {
                 superblock.store_path = path;
@@ -74,12 +75,10 @@ impl Engine {
         *next = 0;
         if let Err(error) = it.array.replace(member, counting.clone(), incarnation) {
             // Not to be taken for one that is being filled by the next opening.
-            let struck = self.amend(|superblock| {
-                let array = superblock.extensions.store_array.as_mut().expect("there is an array");
-                array.members[member].state = MemberState::Struck;
+            self.amend(|superblock| {
+                strike(superblock, member);
                 Ok(())
-            });
-            struck?;
+            })?;
             return Err(error.into());
         }
         let name = counting.info().name.clone();
@@ -120,8 +119,7 @@ impl Engine {
     /// Returns whether it is being filled still: it may have been struck meanwhile.
     fn note_filling(&self, member: usize, state: MemberState, rebuilt: u64) -> Result<bool, Error> {
         self.amend(|superblock| {
-            let array = superblock.extensions.store_array.as_mut().expect("there is an array");
-            let noted = &mut array.members[member];
+            let noted = &mut superblock.store_members_mut()[member];
             let is_filled = noted.state == MemberState::Rebuilding;
             if is_filled {
                 (noted.state, noted.rebuilt) = (state, rebuilt);

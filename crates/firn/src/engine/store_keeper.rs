@@ -1,4 +1,4 @@
-//! Where the states of the store's devices are durable: the superblock.
+//! Keeps the states of the store's devices in the superblock.
 //!
 //! A device that missed a write is struck there before anything that it lacks is acknowledged, by
 //! the thread whose write failed. Before the log is opened nothing is acknowledged: a device that
@@ -16,7 +16,7 @@ use firndb_device::{DeviceError, DeviceErrorKind};
 /// Number of events that are remembered.
 const EVENTS_MAX: usize = 64;
 
-/// Keeps the states of the store's devices, and tells what happened to them.
+/// Keeps the states of the store's devices durably, and reports what happens to them.
 #[derive(Default)]
 pub(crate) struct StoreKeeper {
     state: Mutex<State>,
@@ -43,9 +43,8 @@ impl std::fmt::Debug for StoreKeeper {
 }
 
 /// Strikes a member in the superblock.
-fn strike(superblock: &mut Superblock, member: usize) {
-    let array = superblock.extensions.store_array.as_mut().expect("the store has several devices");
-    array.members[member].state = MemberState::Struck;
+pub(crate) fn strike(superblock: &mut Superblock, member: usize) {
+    superblock.store_members_mut()[member].state = MemberState::Struck;
 }
 
 impl StoreKeeper {

@@ -25,6 +25,14 @@ const SLOTS_AT_ONCE: usize = 8;
 /// Attempts to read a metadata page that keeps being written; the last one blocks metadata writes.
 const ATTEMPTS: u32 = 4;
 
+/// Counts a fault, and keeps its sentence if it is one of the first.
+pub(super) fn note_fault(faults: &mut u64, damage: &mut Vec<String>, sentence: String) {
+    *faults += 1;
+    if damage.len() < SENTENCES_MAX {
+        damage.push(sentence);
+    }
+}
+
 /// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckProgress {
@@ -55,10 +63,7 @@ pub struct StoreReport {
 
 impl StoreReport {
     fn fault(&mut self, sentence: String) {
-        self.faults += 1;
-        if self.damage.len() < SENTENCES_MAX {
-            self.damage.push(sentence);
-        }
+        note_fault(&mut self.faults, &mut self.damage, sentence);
     }
 
     /// Notes that a metadata page cannot be read, unless its group was cut off meanwhile.

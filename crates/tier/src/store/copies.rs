@@ -27,10 +27,7 @@ pub fn judge(database: DatabaseId, shape: &Shape, offset: u64, bytes: &[u8]) -> 
             let header = Header::decode("", slot, bytes.get(..HEADER_BYTES)?)?.ok()?;
             (header.database == database).then_some(header.sequence)
         }
-        MetaAt::Page(id, slot) => {
-            let image = meta_page::decode(database, id, slot, bytes.get(..geometry.meta_bytes)?)?;
-            Some(image.sequence)
-        }
+        MetaAt::Page(id) => meta_page::sequence_of(database, id, bytes.get(..geometry.meta_bytes)?),
         MetaAt::Block(number) => {
             let block = map_block::decode(database, bytes.get(..geometry.meta_bytes)?)?;
             (block.spot.block == number).then_some(block.spot.sequence)
@@ -43,7 +40,7 @@ pub fn judge(database: DatabaseId, shape: &Shape, offset: u64, bytes: &[u8]) -> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MetaAt {
     Header(Slot),
-    Page(MetaId, Slot),
+    Page(MetaId),
     Block(u64),
     Padding,
 }
@@ -73,13 +70,13 @@ impl Geometry {
     }
 
     fn meta_at(&self, offset: u64) -> MetaAt {
-        let slot = |index: u64| if index.is_multiple_of(2) { Slot::A } else { Slot::B };
         let meta_bytes = self.meta_bytes as u64;
         let fixed = offset / FIXED_SLOT_STRIDE;
         if fixed < 4 {
             return match fixed {
-                0 | 1 => MetaAt::Header(slot(fixed)),
-                _ => MetaAt::Page(MetaId::Totals, slot(fixed)),
+                0 => MetaAt::Header(Slot::A),
+                1 => MetaAt::Header(Slot::B),
+                _ => MetaAt::Page(MetaId::Totals),
             };
         }
         let Some(within) = offset.checked_sub(self.groups_start) else {
@@ -90,10 +87,10 @@ impl Geometry {
         let index = within % self.group_bytes / meta_bytes;
         let pages = 2 * (1 + self.maps_per_group);
         match index {
-            0 | 1 => MetaAt::Page(MetaId::Bitmap(group), slot(index)),
+            0 | 1 => MetaAt::Page(MetaId::Bitmap(group)),
             _ if index < pages => {
                 let map = group * self.maps_per_group + (index - 2) / 2;
-                MetaAt::Page(MetaId::Map(map), slot(index))
+                MetaAt::Page(MetaId::Map(map))
             }
             _ if index < pages + self.blocks_per_group => MetaAt::Block(self.blocks(group) + index - pages),
             _ => MetaAt::Padding,
@@ -116,7 +113,7 @@ mod tests {
                 assert_eq!(g.meta_at(Geometry::header_offset(slot)), MetaAt::Header(slot));
                 let of_groups = (0..3).flat_map(|group| meta_page::pages_of_group(&g, group));
                 for id in of_groups.chain([MetaId::Totals]) {
-                    assert_eq!(g.meta_at(g.meta_offset(id, slot)), MetaAt::Page(id, slot));
+                    assert_eq!(g.meta_at(g.meta_offset(id, slot)), MetaAt::Page(id));
                 }
             }
             for block in 0..g.blocks(3) {

@@ -88,23 +88,29 @@ fn checksum(bytes: &[u8]) -> u32 {
     Crc32c::new().with(&bytes[..CHECKSUM_AT]).with(&bytes[META_HEADER_BYTES..]).value()
 }
 
-/// Decodes one slot; `None` if it is not this page of this database, intact.
-pub(super) fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<MetaImage> {
-    let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+/// The sequence of one slot; `None` if it is not this page of this database, intact.
+pub(super) fn sequence_of(database: DatabaseId, id: MetaId, bytes: &[u8]) -> Option<u64> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let sequence = u64_at(bytes, 48);
     let believed = bytes[0..8] == MAGIC
         && bytes[8..24] == database.0
         && bytes[24..32] == [id.kind(), 0, 0, 0, 0, 0, 0, 0]
-        && u64_at(32) == id.number()
-        && (1..=SEQUENCE_MAX).contains(&u64_at(48))
+        && u64_at(bytes, 32) == id.number()
+        && (1..=SEQUENCE_MAX).contains(&sequence)
         && u32_at(56) as usize == bytes.len()
         && u32_at(CHECKSUM_AT) == checksum(bytes);
-    believed.then(|| MetaImage {
-        lsn: Lsn(u64_at(40)),
-        sequence: u64_at(48),
-        slot,
-        body: bytes[META_HEADER_BYTES..].into(),
-    })
+    believed.then_some(sequence)
+}
+
+/// Decodes one slot, as [`sequence_of`] judges it.
+fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<MetaImage> {
+    let sequence = sequence_of(database, id, bytes)?;
+    let body = bytes[META_HEADER_BYTES..].into();
+    Some(MetaImage { lsn: Lsn(u64_at(bytes, 40)), sequence, slot, body })
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// Chooses the newest version of the page's two slots.

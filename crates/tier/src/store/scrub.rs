@@ -1,14 +1,12 @@
 //! Reading everything that an array under the store holds more than once, so that what is wrong is
 //! found, and made anew, while there is enough to make it of.
 
+use super::check::note_fault;
 use super::read::same;
 use super::state::Store;
 use crate::error::TierError;
 use firndb_array::Array;
 use firndb_base::PageId;
-
-/// Most sentences kept.
-const SENTENCES_MAX: usize = 1000;
 
 /// What a scrub found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,10 +21,7 @@ pub struct Scrubbed {
 
 impl Scrubbed {
     fn fault(&mut self, sentence: String) {
-        self.faults += 1;
-        if self.damage.len() < SENTENCES_MAX {
-            self.damage.push(sentence);
-        }
+        note_fault(&mut self.faults, &mut self.damage, sentence);
     }
 }
 

@@ -6,29 +6,13 @@ use super::harness::*;
 use super::model::Model;
 use crate::error::TierErrorKind;
 use crate::store::{judge, shape};
-use firndb_array::{Array, ArrayOptions, Code, Keeper, MemberState, MemberToOpen};
+use firndb_array::testing::Notes;
+use firndb_array::{Array, ArrayOptions, Code, MemberState, MemberToOpen};
 use firndb_base::rng::Rng;
-use firndb_base::sync::{Arc, Mutex};
+use firndb_base::sync::Arc;
 use firndb_device::{
     AbsentDevice, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice,
 };
-
-/// Keeps in memory what a superblock would keep.
-#[derive(Debug, Default)]
-struct Notes {
-    struck: Mutex<Vec<usize>>,
-    repaired: Mutex<Vec<String>>,
-}
-
-impl Keeper for Notes {
-    fn strike(&self, member: usize, _: &DeviceError) -> Result<(), DeviceError> {
-        self.struck.lock().push(member);
-        Ok(())
-    }
-    fn repaired(&self, _: usize, what: &str) {
-        self.repaired.lock().push(what.to_owned());
-    }
-}
 
 fn options(keeper: &Arc<Notes>) -> ArrayOptions {
     ArrayOptions { database: DATABASE, judge, keeper: keeper.clone(), threads: false }

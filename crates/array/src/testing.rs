@@ -1,0 +1,24 @@
+//! What tests of an array, and of what lies over one, share.
+
+use crate::members::Keeper;
+use firndb_base::sync::Mutex;
+use firndb_device::DeviceError;
+
+/// Keeps in memory what a superblock would keep.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// Members that were struck, in order.
+    pub struck: Mutex<Vec<usize>>,
+    /// What was written anew.
+    pub repaired: Mutex<Vec<String>>,
+}
+
+impl Keeper for Notes {
+    fn strike(&self, member: usize, _: &DeviceError) -> Result<(), DeviceError> {
+        self.struck.lock().push(member);
+        Ok(())
+    }
+    fn repaired(&self, _: usize, what: &str) {
+        self.repaired.lock().push(what.to_owned());
+    }
+}
