@@ -152,8 +152,9 @@ impl Array {
         self.len().saturating_sub(self.map.shape.groups_start) / self.map.shape.group_bytes
     }
 
-    /// Makes the metadata before group 0 of a member that is being filled.
-    pub fn rebuild_before_groups(&self) -> Result<(), DeviceError> {
+    /// Compares the copies of metadata before group 0 on all members that are written, and mends
+    /// those that differ.
+    pub fn scrub_before_groups(&self) -> Result<(), DeviceError> {
         self.rebuild_meta(0..self.map.shape.groups_start)
     }
 

@@ -153,7 +153,7 @@ fn pages_survive_as_many_lost_members_as_the_code_says_and_come_back() {
             rig.bases[lost] = base.clone();
             rig.array.replace(lost, base, 2).unwrap();
             rig.write_some(5);
-            rig.array.rebuild_before_groups().unwrap();
+            rig.array.scrub_before_groups().unwrap();
             for group in 0..GROUPS {
                 let used: Vec<u64> = rig.pages.keys().copied().collect();
                 let is_used = |place: u64| used.contains(&SMALL.place_offset(group, place));

@@ -94,7 +94,7 @@ impl Engine {
         let mut next = it.next_group.lock();
         let Some(member) = it.array.rebuilding().first().copied() else { return Ok(Progress::Idle) };
         if *next == 0 {
-            it.array.rebuild_before_groups()?;
+            it.array.scrub_before_groups()?;
         }
         if *next < it.array.groups() {
             self.store.rebuild_group(&it.array, member, *next)?;

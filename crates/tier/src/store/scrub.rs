@@ -33,6 +33,9 @@ impl Store {
     /// Errors: a map page cannot be read.
     pub fn scrub(&self, array: &Array, progress: &mut dyn FnMut(u64)) -> Result<Scrubbed, TierError> {
         let mut found = Scrubbed::default();
+        if let Err(error) = array.scrub_before_groups() {
+            found.fault(format!("metadata before group 0: {error}"));
+        }
         for group in 0..array.groups() {
             if let Err(error) = array.scrub_group(group) {
                 found.fault(format!("metadata of group {group}: {error}"));
