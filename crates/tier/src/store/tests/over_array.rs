@@ -162,8 +162,8 @@ fn rot_is_mended_by_reading_and_more_of_it_is_damage() {
     assert_eq!(failed.kind, TierErrorKind::Damaged, "{failed}");
 }
 
-/// Cause: a scrub began with group 0. Effect: a rotten copy of header, totals or the first blocks of
-/// the map log stayed, unless it was the one that is read.
+/// Cause: a scrub began with group 0. Effect: a rotten copy of header, totals or the first blocks
+/// of the map log stayed, unless it was the one that is read.
 #[test]
 fn a_scrub_mends_metadata_before_the_first_group() {
     let bases = members(3);
