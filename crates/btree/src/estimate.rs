@@ -15,6 +15,29 @@ struct Step {
     children: u64,
 }
 
+/// What was counted of a whole tree, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    pub entries: u64,
+    pub leaves: u64,
+}
+
+impl Counted {
+    /// Replaces the children of the nodes of one path, from the root on, by those in the mean.
+    fn correct(&self, path: &mut [f64]) {
+        let [root, inner @ .., leaf] = path else { return };
+        if self.entries == 0 || self.leaves == 0 {
+            return;
+        }
+        *leaf = self.entries as f64 / self.leaves as f64;
+        // The product of all levels is the number of leaves; the root is known.
+        let product: f64 = inner.iter().product();
+        let factor = self.leaves as f64 / (*root * product);
+        let each = factor.powf(1.0 / inner.len().max(1) as f64);
+        inner.iter_mut().for_each(|children| *children *= each);
+    }
+}
+
 impl Tree {
     /// Levels of the tree; 1 if the root is a leaf.
     pub fn height(&self) -> Result<u8, TreeError> {
@@ -23,9 +46,15 @@ impl Tree {
     }
 
     /// About how many entries lie between two keys (`None`: unbounded), from three descents: to
-    /// both keys, and down the middle between them, whose nodes stand for those not read. Exact
-    /// when both keys are in one leaf or in neighbours. `low` counts as inside, `high` as outside.
-    pub fn estimate(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64, TreeError> {
+    /// both keys, and down the middle between them, whose nodes stand for those not read, unless
+    /// `counted` says how full nodes are in the mean. Exact when both keys are in one leaf or in
+    /// neighbours. `low` counts as inside, `high` as outside.
+    pub fn estimate(
+        &self,
+        low: Option<&[u8]>,
+        high: Option<&[u8]>,
+        counted: Option<Counted>,
+    ) -> Result<u64, TreeError> {
         let low_target = low.map_or(Target::First, Target::Key);
         let low_path = self.path(low, |_, page, node| low_target.index_in(page, node))?;
         let high_target = high.map_or(Target::Last, Target::Key);
@@ -48,7 +77,11 @@ impl Tree {
             // The root grew or shrank between the descents; any of them says how large the tree is.
             return Ok(middle_path.iter().map(|step| step.children).fold(1, u64::saturating_mul));
         }
-        Ok(between(&low_path, &high_path, &middle_path, parting))
+        let mut means: Vec<f64> = middle_path.iter().map(|step| step.children as f64).collect();
+        if let Some(counted) = counted {
+            counted.correct(&mut means);
+        }
+        Ok(between(&low_path, &high_path, &means, parting))
     }
 
     /// Goes from the root to a leaf, by the child that `choose` names at each depth, to the slot of
@@ -83,9 +116,9 @@ impl Tree {
     }
 }
 
-/// Entries between two paths that part at depth `parting`, where nodes not seen are like those of
-/// `middle`.
-fn between(low: &[Step], high: &[Step], middle: &[Step], parting: usize) -> u64 {
+/// Entries between two paths that part at depth `parting`, where nodes not seen have as many
+/// children as `means` says for their depth.
+fn between(low: &[Step], high: &[Step], means: &[f64], parting: usize) -> u64 {
     let leaf = low.len() - 1;
     if parting == leaf {
         return high[leaf].index.saturating_sub(low[leaf].index);
@@ -93,17 +126,36 @@ fn between(low: &[Step], high: &[Step], middle: &[Step], parting: usize) -> u64 
     if low[parting].index > high[parting].index {
         return 0;
     }
-    let below =
-        |depth: usize| middle[depth + 1..].iter().map(|step| step.children).fold(1, u64::saturating_mul);
+    let below = |depth: usize| means[depth + 1..].iter().product::<f64>();
     let mut children = high[parting].index - low[parting].index - 1;
-    let mut total = 0u64;
+    let mut total = 0.0;
     for depth in parting..leaf {
-        total = total.saturating_add(children.saturating_mul(below(depth)));
+        total += children as f64 * below(depth);
         let (left, right) = (low[depth + 1], high[depth + 1]);
         // What lies right of the low path and left of the high one, a level further down.
         let beside =
             if depth + 1 == leaf { left.children - left.index } else { left.children - left.index - 1 };
         children = beside + right.index;
     }
-    total.saturating_add(children)
+    (total + children as f64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_give_the_leaves_and_entries_that_were_counted() {
+        for path in [vec![7.0, 90.0], vec![7.0, 120.0, 40.0], vec![3.0, 50.0, 150.0, 80.0]] {
+            let mut means = path.clone();
+            Counted { entries: 1_000_000, leaves: 20_000 }.correct(&mut means);
+            assert_eq!((means[0], means[path.len() - 1]), (path[0], 50.0));
+            let leaves: f64 = means[..path.len() - 1].iter().product();
+            assert!(path.len() == 2 || (leaves / 20_000.0 - 1.0).abs() < 1e-9, "{means:?}");
+            let mut untouched = path.clone();
+            Counted { entries: 0, leaves: 0 }.correct(&mut untouched);
+            assert_eq!(untouched, path);
+        }
+        Counted { entries: 5, leaves: 1 }.correct(&mut [5.0]);
+    }
 }

@@ -61,6 +61,7 @@ mod unmerged;
 pub use change::{Change, Patches};
 pub use check::TreeReport;
 pub use error::{TreeError, TreeErrorKind};
+pub use estimate::Counted;
 pub use group::group_bytes_max;
 pub use key_ranges::{KeyRangeRef, KeyRanges};
 pub use many::Missing;

@@ -85,7 +85,7 @@ impl Table {
     }
     /// About how many rows lie in a range of keys, from a few page reads; for planners.
     pub fn estimate(&self, range: &KeyRange) -> Result<u64, Error> {
-        Ok(self.inner.estimate(range)?)
+        Ok(self.inner.estimate(range, None)?)
     }
 }
 
@@ -106,7 +106,7 @@ impl Index {
     /// About how many rows lie in a range of index keys, from a few page reads.
     pub fn estimate(&self, range: &KeyRange) -> Result<u64, Error> {
         self.handle.engine.check_open()?;
-        Ok(self.inner.estimate(range)?)
+        Ok(self.inner.estimate(range, None)?)
     }
 }
 

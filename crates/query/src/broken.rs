@@ -15,8 +15,8 @@ pub enum Break {
     LaterRunFirst,
     /// A group of pairs ends with the batch.
     PairsEndWithBatch,
-    /// A fetch that goes over to a scan forgets what it has returned.
-    PassedForgotten,
+    /// A fetch that has counted entries ahead begins again with those that it has listed.
+    ListReadAgain,
 }
 
 thread_local! {

@@ -35,6 +35,19 @@ impl Default for QueryOptions {
     }
 }
 
+/// Bytes of a batch, and those that an operator which collects rows keeps in memory, of a plan of
+/// `nodes` operators, which keep rows in this many `shares`.
+pub(crate) fn divided(memory: usize, nodes: usize, shares: usize) -> (usize, usize) {
+    let nodes = nodes.max(1);
+    // A batch may have twice its bytes while it grows, and each operator has one or two: they take
+    // eight times its bytes at most. An eighth is for what exceeds, and the rest for what is
+    // collected.
+    let batch_bytes =
+        (memory / (32 * nodes)).clamp(*Context::BATCH_BYTES.start(), *Context::BATCH_BYTES.end());
+    let collected = (memory / 8 * 7).saturating_sub(8 * nodes * batch_bytes).max(memory / 8 * 3);
+    (batch_bytes, collected / shares.max(1))
+}
+
 /// What the operators of one running query share.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -66,11 +79,7 @@ impl Context {
                 options.memory
             )));
         }
-        // A batch may have twice its bytes while it grows, and each operator has one or two: they
-        // take at most half. The rest is for what is collected, and an eighth for what exceeds.
-        let batch_bytes = (options.memory / (16 * nodes.max(1)))
-            .clamp(*Context::BATCH_BYTES.start(), *Context::BATCH_BYTES.end());
-        let share = options.memory * 3 / 8 / shares.max(1);
+        let (batch_bytes, share) = divided(options.memory, nodes, shares);
         Ok(Context {
             memory: Memory::new(options.memory),
             spill: options.spill.clone(),

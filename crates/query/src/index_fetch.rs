@@ -4,10 +4,10 @@
 //! is read once for all of them, and leaves are read together: a bitmap heap scan, for clustered
 //! tables.
 //!
-//! A fetch may go over to a scan of the table. It counts the entries that it meets; once there are
-//! more than those up to which fetching their rows is cheaper than a scan, it fetches none of the
-//! rows that are left, and a scan finds them. Most often that is before any row was read: a list of
-//! keys takes as many as memory allows.
+//! A fetch may turn out to be a scan of the table. Before it reads any row it counts the entries,
+//! up to those from which on a scan is cheaper. Keys for which there is no memory are counted and
+//! forgotten, and read again later: entries cost little beside rows, and rows that were fetched
+//! would be read once more by the scan.
 
 use crate::arena::{Arena, Place};
 use crate::batch::Batch;
@@ -17,11 +17,12 @@ use crate::fetch::Fetch;
 use crate::memory::Reservation;
 use crate::operator::Operator;
 use crate::plan::OrScan;
-use crate::rest_scan::RestScan;
+use crate::range_scan::RangeScan;
 use crate::source::{Source, SourceReader};
 use firndb_btree::Direction;
 use firndb_table::{Index, IndexCursor, KeyRange};
 use firndb_txn::Transaction;
+use std::ops::Bound;
 
 pub(crate) struct IndexFetch {
     cursor: IndexCursor,
@@ -32,16 +33,12 @@ pub(crate) struct IndexFetch {
     count: usize,
     /// Of those, how many were returned.
     returned: usize,
-    /// Entries met.
-    met: u64,
-    /// The key of the last entry of the present list, and of the last one of all lists before it.
-    last: Vec<u8>,
-    passed: Option<Vec<u8>>,
+    /// Until it is known which of both it is.
     or_scan: Option<Box<MayScan>>,
-    rest: Option<RestScan>,
+    scan: Option<RangeScan>,
 }
 
-/// What a fetch that may go over to a scan needs for that.
+/// What a fetch that may be a scan needs for that.
 struct MayScan {
     or_scan: OrScan,
     source: Source,
@@ -77,10 +74,7 @@ impl IndexFetch {
             from: 0,
             count: 0,
             returned: 0,
-            met: 0,
-            last: Vec::new(),
-            passed: None,
-            rest: None,
+            scan: None,
         }
     }
 
@@ -91,27 +85,25 @@ impl IndexFetch {
         if self.from == self.keys.len() {
             self.from = 0;
             self.keys.clear();
-            let most = self.or_scan.as_ref().map_or(u64::MAX, |may| may.or_scan.entries);
-            if self.met > 0 {
-                // The rows of the list before were all returned.
-                self.passed = Some(self.last.clone());
-            }
             while self.keys.has_space(context)
-                && let Some((key, primary_key)) = self.cursor.next_entry(txn)?
+                && let Some((_, primary_key)) = self.cursor.next_entry(txn)?
             {
-                self.met += 1;
-                if self.met > most {
-                    return Ok(More::Scan);
-                }
-                key.clone_into(&mut self.last);
                 self.keys.push(primary_key)?;
                 if self.keys.len().is_multiple_of(1024) {
                     context.check(txn)?;
                 }
             }
-            self.keys.sort();
             let keys = self.keys.len();
             context.work.add(|counts| counts.entries += keys as u64);
+            if let Some(may_scan) = self.or_scan.take()
+                && self.has_more_than(may_scan.or_scan.entries, &may_scan, txn, context)?
+            {
+                self.keys.clear();
+                let MayScan { or_scan, source, index, range } = *may_scan;
+                self.scan = Some(RangeScan::new(source, (index, range), or_scan.range, context));
+                return Ok(More::Scan);
+            }
+            self.keys.sort();
             context.work.add_sorted(keys);
         }
         let count = self.fetch.keys_max(context).min(self.keys.len() - self.from);
@@ -123,12 +115,36 @@ impl IndexFetch {
         Ok(More::Rows)
     }
 
-    /// Goes over to a scan of what is left.
-    fn go_over(&mut self, context: &Context) {
-        self.keys.clear();
-        let MayScan { or_scan, source, index, range } = *self.or_scan.take().expect("it may");
-        let passed = self.passed.take();
-        self.rest = Some(RestScan::new(source, (index, range), or_scan.range, passed, context));
+    /// Whether there are more entries than these. The cursor stays behind the list of keys.
+    fn has_more_than(
+        &mut self,
+        most: u64,
+        may_scan: &MayScan,
+        txn: &mut Transaction,
+        context: &Context,
+    ) -> Result<bool, QueryError> {
+        let listed = self.keys.len() as u64;
+        if listed > most || self.keys.has_space(context) {
+            return Ok(listed > most);
+        }
+        let Some((next, _)) = self.cursor.next_entry(txn)? else { return Ok(false) };
+        let next = next.to_vec();
+        let mut met = listed + 1;
+        while met <= most && self.cursor.next_entry(txn)?.is_some() {
+            met += 1;
+            if met.is_multiple_of(1024) {
+                context.check(txn)?;
+            }
+        }
+        context.work.add(|counts| counts.entries += met - listed);
+        let MayScan { index, range, .. } = may_scan;
+        let high = range.high().map_or(Bound::Unbounded, Bound::Excluded);
+        self.cursor = index.scan(KeyRange::new(Bound::Included(&next), high), Direction::Forward);
+        #[cfg(feature = "testing")]
+        if crate::broken::is(crate::broken::Break::ListReadAgain) {
+            self.cursor = index.scan(range.clone(), Direction::Forward);
+        }
+        Ok(met > most)
     }
 }
 
@@ -140,18 +156,15 @@ impl Operator for IndexFetch {
         out: &mut Batch,
     ) -> Result<bool, QueryError> {
         while !out.is_full() {
-            if let Some(rest) = &mut self.rest {
-                rest.fill(txn, context, out)?;
+            if let Some(scan) = &mut self.scan {
+                scan.fill(txn, context, out)?;
                 break;
             }
             if self.returned == self.count {
                 match self.read_on(txn, context)? {
                     More::Rows => {}
                     More::End => break,
-                    More::Scan => {
-                        self.go_over(context);
-                        continue;
-                    }
+                    More::Scan => continue,
                 }
             }
             let key = self.keys.get(self.from + self.returned);

@@ -35,7 +35,7 @@ mod plan;
 pub mod planner;
 mod predicate;
 mod query;
-mod rest_scan;
+mod range_scan;
 mod row;
 mod run_scan;
 mod scan;

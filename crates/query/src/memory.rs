@@ -84,11 +84,6 @@ impl Reservation {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// The memory that it is a part of.
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
     /// Keeps this many bytes from now on. After an error it keeps what it had.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), QueryError> {
         if bytes > self.bytes {

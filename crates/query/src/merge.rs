@@ -15,9 +15,10 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub(crate) fn new(runs: Vec<Run>, memory: &Arc<Memory>) -> Result<Merge, QueryError> {
+    /// Each run has two buffers of this many bytes.
+    pub(crate) fn new(runs: Vec<Run>, buffer: usize, memory: &Arc<Memory>) -> Result<Merge, QueryError> {
         let readers: Result<Vec<_>, _> =
-            runs.into_iter().map(|run| RunReader::new(Arc::new(run), memory)).collect();
+            runs.into_iter().map(|run| RunReader::beside(run, buffer, memory)).collect();
         Ok(Merge { readers: readers?, heap: Vec::new(), started: false })
     }
 

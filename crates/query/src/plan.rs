@@ -9,7 +9,7 @@ use firndb_base::sync::Arc;
 use firndb_btree::Direction;
 use firndb_table::{ColumnType, Index, KeyColumn, KeyRange};
 
-/// When a fetch by an index goes over to a scan, and of what.
+/// When a fetch by an index becomes a scan, and of what.
 #[derive(Clone, Debug)]
 pub struct OrScan {
     /// If there are more entries than this.
@@ -26,8 +26,8 @@ pub enum Plan {
     /// Rows in the order of an index, or against it.
     IndexScan { source: Source, index: Index, range: KeyRange, direction: Direction },
     /// Rows found through an index, in no particular order: each page of the table is read once for
-    /// as many entries as memory holds. With `or_scan` it goes over to a scan of the table if there
-    /// are more entries.
+    /// as many entries as memory holds. With `or_scan` it is a scan of the table if there are more
+    /// entries.
     IndexFetch { source: Source, index: Index, range: KeyRange, or_scan: Option<OrScan> },
     /// Columns that an index holds, in its order or against it, without reading rows.
     IndexOnly { source: Source, index: Index, range: KeyRange, direction: Direction },

@@ -11,7 +11,9 @@ use firndb_table::ColumnType;
 use firndb_txn::Transaction;
 
 pub(crate) struct RunScan {
-    reader: RunReader,
+    run: Arc<Run>,
+    /// From the first row on: until then it takes no memory.
+    reader: Option<RunReader>,
     types: Arc<[ColumnType]>,
 }
 
@@ -22,18 +24,22 @@ impl RunScan {
         types: Arc<[ColumnType]>,
         context: &Context,
     ) -> Result<Input, QueryError> {
-        let reader = RunReader::new(run, &context.memory)?;
         let batch = Batch::new(types.clone(), context);
-        Ok(Input::new(Box::new(RunScan { reader, types }), batch))
+        Ok(Input::new(Box::new(RunScan { run, reader: None, types }), batch))
     }
 }
 
 impl Operator for RunScan {
-    fn next(&mut self, _: &mut Transaction, _: &Context, out: &mut Batch) -> Result<bool, QueryError> {
-        while !out.is_full() && self.reader.advance()? {
+    fn next(&mut self, _: &mut Transaction, context: &Context, out: &mut Batch) -> Result<bool, QueryError> {
+        if self.reader.is_none() {
+            let buffer = context.spill()?.sizes(context.share).scan();
+            self.reader = Some(RunReader::new(self.run.clone(), buffer, &context.memory)?);
+        }
+        let reader = self.reader.as_mut().expect("made just now");
+        while !out.is_full() && reader.advance()? {
             // What was on the spill device is not trusted to be a row.
-            Row::new(&self.types, self.reader.row())?;
-            out.push(self.reader.row())?;
+            Row::new(&self.types, reader.row())?;
+            out.push(reader.row())?;
         }
         Ok(!out.is_empty())
     }

@@ -12,7 +12,7 @@ use crate::memory::Reservation;
 use crate::merge::Merge;
 use crate::operator::{Input, Operator};
 use crate::row::Row;
-use crate::spill::{self, Run, RunReader, RunWriter};
+use crate::spill::{Run, RunWriter};
 use firndb_base::codec::Malformed;
 use firndb_base::sync::Arc;
 use firndb_table::{ColumnType, encode_sort_key};
@@ -134,11 +134,11 @@ impl Sort {
         context.work.add_sorted(self.collected.places.len());
         self.collected.sort();
         let space = context.spill()?;
-        let mut writer = RunWriter::new(space, spill::block_bytes(context.share, space), &context.memory)?;
+        let mut writer = RunWriter::new(space, space.sizes(context.share), &context.memory)?;
         for place in &self.collected.places {
-            writer.push(&[self.collected.arena.get(*place)])?;
+            writer.push(0, &[self.collected.arena.get(*place)])?;
         }
-        self.runs.push(writer.finish()?);
+        self.runs.extend(writer.finish()?);
         self.collected.clear();
         Ok(())
     }
@@ -147,30 +147,30 @@ impl Sort {
 /// Merges neighbouring runs into longer ones until the rest can be merged at once.
 fn merge_down(mut runs: Vec<Run>, txn: &Transaction, context: &Context) -> Result<Merge, QueryError> {
     let space = context.spill()?;
-    let block_bytes = spill::block_bytes(context.share, space);
+    let sizes = space.sizes(context.share);
     let longest = runs.iter().map(Run::longest).max().unwrap_or(0);
-    // One block is for writing.
-    let space_left = context.share.saturating_sub(block_bytes);
-    let ways = (space_left / RunReader::memory_bytes(block_bytes, longest)).max(2);
+    let ways = sizes.ways(longest);
     while runs.len() > ways {
         let mut longer = Vec::new();
         let mut rest = runs.into_iter().peekable();
         while rest.peek().is_some() {
-            let mut merge = Merge::new(rest.by_ref().take(ways).collect(), &context.memory)?;
-            let mut writer = RunWriter::new(space, block_bytes, &context.memory)?;
+            let merged = rest.by_ref().take(ways).collect();
+            let mut merge = Merge::new(merged, sizes.merged(ways, longest), &context.memory)?;
+            let mut writer = RunWriter::new(space, sizes, &context.memory)?;
             let mut rows = 0u64;
             while let Some(record) = merge.next()? {
-                writer.push(&[record])?;
+                writer.push(0, &[record])?;
                 rows += 1;
                 if rows.is_multiple_of(1024) {
                     context.check(txn)?;
                 }
             }
-            longer.push(writer.finish()?);
+            longer.extend(writer.finish()?);
         }
         runs = longer;
     }
-    Merge::new(runs, &context.memory)
+    let buffer = sizes.merged(runs.len(), longest);
+    Merge::new(runs, buffer, &context.memory)
 }
 
 impl Operator for Sort {

@@ -14,8 +14,6 @@ use std::time::Duration;
 /// Microseconds of computing, of one core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Computing {
-    /// A page found and latched.
-    pub page_us: f64,
     /// A row of a table decoded, and its condition evaluated.
     pub row_us: f64,
     /// An entry of an index stepped over.
@@ -35,7 +33,6 @@ pub struct Computing {
 impl Computing {
     /// Rough: estimated from counts of the instructions of single reads, not measured by operator.
     pub const FIRN: Computing = Computing {
-        page_us: 0.5,
         row_us: 0.2,
         entry_us: 0.1,
         lookup_us: 0.4,
@@ -49,7 +46,6 @@ impl Computing {
     #[must_use]
     pub fn times(self, factor: f64) -> Computing {
         Computing {
-            page_us: self.page_us * factor,
             row_us: self.row_us * factor,
             entry_us: self.entry_us * factor,
             lookup_us: self.lookup_us * factor,
@@ -81,7 +77,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Microseconds of computing, but for what pages cost.
+    /// Microseconds of computing.
     #[must_use]
     pub fn us(&self, computing: &Computing) -> f64 {
         let Counts { rows, entries, lookups, probes, kept, compared, returned } = *self;

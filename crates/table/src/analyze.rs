@@ -128,7 +128,7 @@ fn read(
     let mut rng = Rng::new(u64::from(tree.id().0));
     let mut drawn = Reservoir::default();
     let (mut rows, mut row_bytes) = (0, 0);
-    let expected = tree.estimate(None, None)?;
+    let expected = tree.estimate(None, None, None)?;
     let mut walk = Walk::new(KeyRange::all(), Direction::Forward);
     while walk.advance(txn, tree)? {
         if rows % ROWS_REPORTED == 0 {

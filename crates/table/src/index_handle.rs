@@ -8,6 +8,7 @@ use crate::table::Table;
 use crate::table_kind::TableKind;
 use crate::value::ValueRef;
 use firndb_base::TreeId;
+use firndb_btree::Counted;
 use firndb_txn::Transaction;
 
 impl Table {
@@ -110,11 +111,15 @@ impl Index {
         index.entry(&state.source(primary_key, row)?, entry)
     }
 
-    /// About how many rows lie in a range of index keys, from a few page reads.
-    pub fn estimate(&self, range: &KeyRange) -> Result<u64, TableError> {
+    /// About how many rows lie in a range of index keys, from a few page reads; nearer to the truth
+    /// by what was `counted` of the index before.
+    pub fn estimate(&self, range: &KeyRange, counted: Option<Counted>) -> Result<u64, TableError> {
         let state = self.table.shared.state()?;
         let index = self.live(&state)?;
-        if range.is_empty() { Ok(0) } else { Ok(index.tree.estimate(range.low(), range.high())?) }
+        if range.is_empty() {
+            return Ok(0);
+        }
+        Ok(index.tree.estimate(range.low(), range.high(), counted)?)
     }
 
     pub(crate) fn live<'a>(&self, state: &'a State) -> Result<&'a LiveIndex, TableError> {

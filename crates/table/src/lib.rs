@@ -71,6 +71,7 @@ pub use count_rows::RowCount;
 pub use cursor::{Cursor, KeyAndValue};
 pub use definition::Definition;
 pub use error::{TableError, TableErrorKind};
+pub use firndb_btree::Counted;
 pub use index::{IndexDefinition, IndexPart, IndexParts, IndexSpec, IndexState, MAX_INDEXES};
 pub use index_cursor::{IndexCursor, IndexRow, UnorderedIndexCursor};
 pub use index_handle::Index;

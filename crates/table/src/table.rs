@@ -7,6 +7,7 @@ use crate::rows::Rows;
 use crate::state::{Shared, State};
 use firndb_base::TreeId;
 use firndb_base::sync::Arc;
+use firndb_btree::Counted;
 use firndb_txn::Transaction;
 
 /// A table, as rows of bytes clustered by their key. Cheap to clone; usable from any thread.
@@ -102,13 +103,17 @@ impl Table {
     /// About how many rows it has, from a few page reads. Counts deleted rows that are not cleaned
     /// up yet.
     pub fn approximate_rows(&self) -> Result<u64, TableError> {
-        self.estimate(&KeyRange::all())
+        self.estimate(&KeyRange::all(), None)
     }
 
-    /// About how many rows lie in a range of keys, from a few page reads.
-    pub fn estimate(&self, range: &KeyRange) -> Result<u64, TableError> {
+    /// About how many rows lie in a range of keys, from a few page reads; nearer to the truth by
+    /// what was `counted` of the table's tree before.
+    pub fn estimate(&self, range: &KeyRange, counted: Option<Counted>) -> Result<u64, TableError> {
         let state = self.shared.state()?;
-        if range.is_empty() { Ok(0) } else { Ok(state.tree.estimate(range.low(), range.high())?) }
+        if range.is_empty() {
+            return Ok(0);
+        }
+        Ok(state.tree.estimate(range.low(), range.high(), counted)?)
     }
 
     pub(crate) fn state_for(&self, txn: &Transaction) -> Result<Arc<State>, TableError> {

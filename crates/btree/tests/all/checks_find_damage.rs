@@ -106,7 +106,7 @@ fn a_node_that_is_its_own_child_is_damage_to_every_call_and_none_waits_for_its_o
                 damaged(changed.map(drop));
                 damaged(tree.merge_small(key, CLASS));
                 damaged(tree.sweep_leaf(key, CLASS, |_, _| true).map(drop));
-                damaged(tree.estimate(None, Some(key)).map(drop));
+                damaged(tree.estimate(None, Some(key), None).map(drop));
                 damaged(tree.get(key, |_| ()));
                 damaged(tree.visit_many(&[key], |_, _| ()));
                 damaged(tree.leaves(&[key], &mut Vec::new()));
@@ -186,7 +186,7 @@ fn every_call_ends(tree: &Tree, key: &[u8]) {
     damaged(changed.map(drop));
     damaged(tree.merge_small(key, CLASS));
     damaged(tree.sweep_leaf(key, CLASS, |_, _| true).map(drop));
-    damaged(tree.estimate(None, Some(key)).map(drop));
+    damaged(tree.estimate(None, Some(key), None).map(drop));
     assert!(!tree.check().unwrap().damage.is_empty());
     assert!(get(tree, b"00019999").is_some(), "what does not hang on it is there");
 }

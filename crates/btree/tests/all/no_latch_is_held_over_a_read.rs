@@ -97,7 +97,7 @@ fn calls() -> Vec<(&'static str, Call)> {
             let swept = tree.sweep_leaf(key, CLASS, |swept, _| swept == key).unwrap();
             assert_eq!(swept.removed, 1);
         }),
-        ("estimate", |tree, key| assert_eq!(tree.estimate(Some(key), Some(key)).unwrap(), 0)),
+        ("estimate", |tree, key| assert_eq!(tree.estimate(Some(key), Some(key), None).unwrap(), 0)),
         ("check", |tree, _| drop(tree.check().unwrap().into_result().unwrap())),
         ("merge", |tree, key| tree.merge_small(key, CLASS).unwrap()),
     ]

@@ -59,7 +59,7 @@ fn calls() -> Vec<(&'static str, Call)> {
             .map(drop)
         }),
         ("sweep", |tree| tree.sweep_leaf(&key(300), CLASS, |_, _| false).map(drop)),
-        ("estimate", |tree| tree.estimate(Some(&key(100)), Some(&key(800))).map(drop)),
+        ("estimate", |tree| tree.estimate(Some(&key(100)), Some(&key(800)), None).map(drop)),
         ("merge", |tree| tree.merge_small(&key(600), CLASS)),
     ]
 }

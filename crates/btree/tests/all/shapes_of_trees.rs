@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use firndb_base::rng::Rng;
-use firndb_btree::{Change, Tree, TreeError};
+use firndb_btree::{Change, Counted, Tree, TreeError};
 
 /// Bytes of entries by bytes of leaves, in percent.
 fn fill_percent(tree: &Tree) -> u64 {
@@ -47,8 +47,9 @@ fn random_loads_leave_leaves_two_thirds_full() {
 fn estimates_are_exact_within_a_leaf_and_near_beyond() {
     let tree = tree_of(512, 900);
     (0..10_000u32).for_each(|n| put(&tree, &n.to_be_bytes(), &[1; 20]));
-    let estimate =
-        |low: u32, high: u32| tree.estimate(Some(&low.to_be_bytes()), Some(&high.to_be_bytes())).unwrap();
+    let estimate = |low: u32, high: u32| {
+        tree.estimate(Some(&low.to_be_bytes()), Some(&high.to_be_bytes()), None).unwrap()
+    };
     assert_eq!(estimate(5000, 5000), 0);
     assert_eq!(estimate(7, 3), 0);
     for width in [10, 100, 1000, 8000] {
@@ -58,9 +59,32 @@ fn estimates_are_exact_within_a_leaf_and_near_beyond() {
             assert!(error <= 3 + u64::from(width) / 5, "{width} entries from {low} on: {found}");
         }
     }
-    let all = tree.estimate(None, None).unwrap();
+    let all = tree.estimate(None, None, None).unwrap();
     assert!((8_000..12_500).contains(&all), "{all}");
-    assert_eq!(tree_of(512, 50).estimate(None, None).unwrap(), 0);
+    assert_eq!(tree_of(512, 50).estimate(None, None, None).unwrap(), 0);
+}
+
+/// Nodes of a tree that grew by random inserts are of all sizes: the three that an estimate reads
+/// stand for the others by chance.
+#[test]
+fn what_was_counted_brings_estimates_nearer() {
+    let tree = tree_of(2048, 4000);
+    let mut rng = Rng::new(5);
+    let keys: Vec<u64> = (0..50_000).map(|_| rng.next_u64()).collect();
+    keys.iter().for_each(|key| put(&tree, &key.to_be_bytes(), &[1; 20]));
+    let leaves = tree.check().unwrap().into_result().unwrap().leaf_pages;
+    let counted = Counted { entries: 50_000, leaves };
+    let mut off = [0.0, 0.0];
+    for part in 0..20u64 {
+        let [low, high] = [part, part + 2].map(|part| part * (u64::MAX / 24));
+        let exact = keys.iter().filter(|key| (low..high).contains(*key)).count() as f64;
+        for (off, counted) in off.iter_mut().zip([None, Some(counted)]) {
+            let (low, high) = (low.to_be_bytes(), high.to_be_bytes());
+            let found = tree.estimate(Some(&low), Some(&high), counted).unwrap() as f64;
+            *off += (found / exact - 1.0f64).abs() / 20.0;
+        }
+    }
+    assert!(off[1] < 0.08 && off[1] < off[0] / 2.0, "off by {off:?} in the mean");
 }
 
 /// Processor time of this thread, so that what else runs on the machine counts little.

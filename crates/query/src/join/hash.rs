@@ -1,7 +1,8 @@
 //! Grace hash join, hybrid and recursive. The right input is the build side.
 //!
 //! Build rows are kept in memory by partitions of their keys' hashes. When they outgrow it, the
-//! largest partition goes to the spill device, and so do its later rows. A row of the probe side
+//! largest partition goes to the spill device, and so do its later rows. All partitions of a side
+//! are one stream of writes there. A row of the probe side
 //! whose partition is in memory is joined at once; of the others, those go to the spill device
 //! whose keys a Bloom filter of the build side may have. Then each partition that was spilled is
 //! joined by itself in the same way, with another hash; by block nested loops if partitioning does
@@ -17,15 +18,13 @@ use crate::error::QueryError;
 use crate::operator::{Input, Operator};
 use crate::row::Row;
 use crate::run_scan::RunScan;
-use crate::spill::{self, Run, RunWriter};
+use crate::spill::{Run, RunWriter};
 use firndb_base::hash::hash_bytes;
 use firndb_base::sync::Arc;
 use firndb_txn::Transaction;
 
 /// Deepest recursion. Partitions get smaller by the number of partitions at each level.
 const LEVEL_MAX: u64 = 8;
-/// Partitions of a level at most.
-const PARTITIONS_MAX: usize = 32;
 
 pub(crate) struct HashJoin {
     build: Option<Input>,
@@ -39,6 +38,8 @@ pub(crate) struct HashJoin {
     bloom: Option<Bloom>,
     /// Of each partition: what was spilled.
     spilled: Vec<Spilled>,
+    /// Of the side that is being read, what is spilled.
+    writer: Option<RunWriter>,
     build_rows: u64,
     compared: u64,
     state: State,
@@ -49,13 +50,10 @@ pub(crate) struct HashJoin {
 
 #[derive(Default)]
 struct Spilled {
-    build: Option<RunWriter>,
-    /// The build side, when it is complete.
-    built: Option<Run>,
-    probe: Option<RunWriter>,
-    /// The probe side, when it is complete: unlike its writer it has no block in memory, while the
-    /// partitions before it are joined.
-    probed: Option<Run>,
+    /// Whether its rows go to the spill device.
+    is_out: bool,
+    build: Option<Run>,
+    probe: Option<Run>,
 }
 
 #[derive(Clone, Copy)]
@@ -77,7 +75,7 @@ impl HashJoin {
         context: &Context,
     ) -> HashJoin {
         let partitions = match &context.spill {
-            Some(space) => (context.share / 4 / block_bytes(context, space)).clamp(2, PARTITIONS_MAX),
+            Some(space) => space.sizes(context.share).partitions(),
             None => 1,
         };
         HashJoin {
@@ -91,6 +89,7 @@ impl HashJoin {
             table: HashTable::new(partitions, context),
             bloom: None,
             spilled: (0..partitions).map(|_| Spilled::default()).collect(),
+            writer: None,
             build_rows: 0,
             compared: 0,
             state: State::Build,
@@ -112,20 +111,24 @@ impl HashJoin {
             self.build_rows += 1;
             context.work.add(|counts| counts.kept += 1);
             let len = 4 + self.key.len() + build.bytes().len();
-            // A sixteenth is the filter's, a quarter that of the blocks being written.
-            while self.spilled[partition].build.is_none()
-                && self.table.bytes_with(partition, len) > context.share / 8 * 5
+            // A sixteenth is the filter's, a quarter that of the rows being written, and an eighth
+            // that of those which are read back.
+            while !self.spilled[partition].is_out
+                && self.table.bytes_with(partition, len) > context.share / 16 * 9
                 && let Some(largest) = self.table.largest()
             {
                 self.spill(largest, context)?;
             }
-            match &mut self.spilled[partition].build {
-                Some(writer) => writer.push(&[build.bytes()])?,
-                None => self.table.push(partition, hash, &self.key, build.bytes())?,
+            if self.spilled[partition].is_out {
+                writer(&mut self.writer, context)?.push(partition, &[build.bytes()])?;
+                context.work.add(|counts| counts.kept += 1);
+            } else {
+                self.table.push(partition, hash, &self.key, build.bytes())?;
             }
         }
-        for spilled in &mut self.spilled {
-            spilled.built = spilled.build.take().map(RunWriter::finish).transpose()?;
+        let runs = self.written()?;
+        for (spilled, run) in self.spilled.iter_mut().zip(runs) {
+            spilled.build = Some(run);
         }
         self.bloom = Some(bloom);
         self.table.index()
@@ -133,10 +136,18 @@ impl HashJoin {
 
     /// Moves a partition from memory to the spill device.
     fn spill(&mut self, partition: usize, context: &Context) -> Result<(), QueryError> {
-        let mut writer = new_writer(context)?;
-        self.table.take_out(partition, |row| writer.push(&[row]))?;
-        self.spilled[partition].build = Some(writer);
+        let writer = writer(&mut self.writer, context)?;
+        self.table.take_out(partition, |row| {
+            context.work.add(|counts| counts.kept += 1);
+            writer.push(partition, &[row])
+        })?;
+        self.spilled[partition].is_out = true;
         Ok(())
+    }
+
+    /// The run of each partition, if any was spilled, of the side that has ended.
+    fn written(&mut self) -> Result<Vec<Run>, QueryError> {
+        self.writer.take().map_or(Ok(Vec::new()), RunWriter::finish)
     }
 
     /// The hash of the key, and its partition. Each level has its own hashes.
@@ -154,8 +165,9 @@ impl HashJoin {
     ) -> Result<State, QueryError> {
         let probe = self.probe.as_mut().expect("it is read to its end once");
         if !probe.advance(txn, context)? {
-            for spilled in &mut self.spilled {
-                spilled.probed = spilled.probe.take().map(RunWriter::finish).transpose()?;
+            let runs = self.written()?;
+            for (spilled, run) in self.spilled.iter_mut().zip(runs) {
+                spilled.probe = Some(run);
             }
             return Ok(State::Partitions);
         }
@@ -163,13 +175,9 @@ impl HashJoin {
         let (hash, partition) = self.hash();
         context.work.add(|counts| counts.kept += 1);
         let probe = self.probe.as_ref().expect("it was there just now");
-        if is_whole && self.spilled[partition].built.is_some() {
+        if is_whole && self.spilled[partition].is_out {
             if self.bloom.as_ref().is_none_or(|bloom| bloom.may_have(hash)) {
-                let writer = &mut self.spilled[partition].probe;
-                if writer.is_none() {
-                    *writer = Some(new_writer(context)?);
-                }
-                writer.as_mut().expect("made just now").push(&[probe.bytes()])?;
+                writer(&mut self.writer, context)?.push(partition, &[probe.bytes()])?;
                 context.work.add(|counts| counts.kept += 1);
                 return Ok(State::NextProbe);
             }
@@ -222,7 +230,9 @@ impl HashJoin {
         self.table.clear();
         while let Some(spilled) = self.spilled.pop() {
             // A partition without probe rows has no pairs.
-            if let (Some(build), Some(probe)) = (spilled.built, spilled.probed) {
+            if let (true, Some(build), Some(probe)) = (spilled.is_out, spilled.build, spilled.probe)
+                && probe.rows() > 0
+            {
                 #[cfg(feature = "testing")]
                 if crate::broken::is(crate::broken::Break::SpilledPartitionForgotten) {
                     continue;
@@ -251,14 +261,13 @@ impl HashJoin {
     }
 }
 
-/// Bytes of the blocks of partitions: smaller than those of sorts, since many are written at once.
-fn block_bytes(context: &Context, space: &spill::SpillSpace) -> usize {
-    spill::block_bytes(context.share / 4, space)
-}
-
-fn new_writer(context: &Context) -> Result<RunWriter, QueryError> {
-    let space = context.spill()?;
-    RunWriter::new(space, block_bytes(context, space), &context.memory)
+/// The writer of a side's partitions, from the first row on that is spilled.
+fn writer<'a>(writer: &'a mut Option<RunWriter>, context: &Context) -> Result<&'a mut RunWriter, QueryError> {
+    if writer.is_none() {
+        let space = context.spill()?;
+        *writer = Some(RunWriter::of_partitions(space, space.sizes(context.share), &context.memory)?);
+    }
+    Ok(writer.as_mut().expect("made just now"))
 }
 
 impl Operator for HashJoin {

@@ -163,7 +163,7 @@ impl Operator for IndexNestedLoops {
                 State::Fill => self.state = self.fill(txn, context)?,
                 State::Look => {
                     self.look(txn, context)?;
-                    self.matcher.sort();
+                    self.matcher.sort(context);
                     self.state = State::Pairs;
                 }
                 State::Pairs => {

@@ -313,8 +313,9 @@ impl IndexSortMerge {
     }
 
     /// The block is complete: puts it in the order in which left rows are read.
-    fn sort_block(&mut self) -> Result<(), QueryError> {
+    fn sort_block(&mut self, context: &Context) -> Result<(), QueryError> {
         let Block { keys, left, pairs, .. } = &mut self.block;
+        context.work.add_sorted(left.len());
         // Also of the ranks.
         self.order_reserved.set(2 * left.len() * size_of::<u32>())?;
         self.order.clear();
@@ -381,7 +382,7 @@ impl IndexSortMerge {
             }
         }
         self.at += count;
-        self.matcher.sort();
+        self.matcher.sort(context);
         Ok(true)
     }
 
@@ -408,7 +409,7 @@ impl Operator for IndexSortMerge {
             match self.state {
                 State::Merge => {
                     self.state = if self.merge(txn, context)? { State::Piece } else { State::End };
-                    self.sort_block()?;
+                    self.sort_block(context)?;
                 }
                 State::Piece => {
                     self.state = if self.piece(txn, context)? { State::Pairs } else { State::Merge };

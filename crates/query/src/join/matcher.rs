@@ -75,7 +75,8 @@ impl Matcher {
     }
 
     /// All pairs were added.
-    pub(crate) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self, context: &Context) {
+        context.work.add_sorted(self.pairs.len());
         let keys = &self.keys;
         self.pairs.sort_unstable_by_key(|(key, left)| (keys.get(*key), *left));
     }

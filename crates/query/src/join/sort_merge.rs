@@ -9,7 +9,7 @@ use crate::error::QueryError;
 use crate::memory::Reservation;
 use crate::operator::{Input, Operator};
 use crate::row::Row;
-use crate::spill::{self, Run, RunReader, RunWriter};
+use crate::spill::{Run, RunReader, RunWriter};
 use firndb_base::sync::Arc;
 use firndb_txn::Transaction;
 
@@ -68,7 +68,8 @@ impl Group {
         }
         let Some(run) = &self.spilled else { return Ok(None) };
         if self.reader.is_none() {
-            self.reader = Some(RunReader::new(run.clone(), &context.memory)?);
+            let buffer = context.spill()?.sizes(context.share).run();
+            self.reader = Some(RunReader::new(run.clone(), buffer, &context.memory)?);
         }
         let reader = self.reader.as_mut().expect("made just now");
         Ok(if reader.advance()? { Some(reader.row()) } else { None })
@@ -139,14 +140,14 @@ impl SortMerge {
             } else {
                 if writer.is_none() {
                     let space = context.spill()?;
-                    let block_bytes = spill::block_bytes(context.share, space);
-                    writer = Some(RunWriter::new(space, block_bytes, &context.memory)?);
+                    writer = Some(RunWriter::new(space, space.sizes(context.share), &context.memory)?);
                 }
-                writer.as_mut().expect("made just now").push(&[row])?;
+                writer.as_mut().expect("made just now").push(0, &[row])?;
             }
             self.next_right(txn, context)?;
         }
-        self.group.spilled = writer.map(RunWriter::finish).transpose()?.map(Arc::new);
+        let runs = writer.map(RunWriter::finish).transpose()?;
+        self.group.spilled = runs.and_then(|mut runs| runs.pop()).map(Arc::new);
         self.group.key = Some(self.left_key.clone());
         Ok(true)
     }

@@ -15,12 +15,15 @@ pub enum AccessKind {
     IndexScan,
     /// Rows found by an index, and read in the order of their places.
     IndexFetch,
-    /// The same, as long as the index has no more entries than those up to which that is cheaper
-    /// than a scan of the table; then the rest is such a scan.
+    /// The same, if the index has no more entries than those up to which that is cheaper than a
+    /// scan of the table; else such a scan. Entries are counted before rows are read.
     AdaptiveFetch,
     /// Entries of an index, and no rows.
     IndexOnly,
 }
+
+/// How much dearer a plan is taken to be for what it costs if there is more than is expected.
+const RISK: f64 = 1.1;
 
 /// One way to read a table, with what it is expected to do.
 #[derive(Clone, Debug)]
@@ -44,7 +47,14 @@ pub struct Access {
     pub us: f64,
 }
 
-/// When an adaptive fetch goes over to a scan, and of what.
+impl Access {
+    /// Into how many parts memory for rows is divided on its account.
+    pub(super) fn shares(&self) -> usize {
+        usize::from(matches!(self.kind, AccessKind::IndexFetch | AccessKind::AdaptiveFetch))
+    }
+}
+
+/// When an adaptive fetch is a scan, and of what.
 #[derive(Clone, Debug)]
 pub struct OrScan {
     /// If the index has more entries than this.
@@ -122,8 +132,11 @@ impl Use<'_> {
                 let scan = all[0].clone();
                 adaptive.push(self.adaptive_fetch(access(AccessKind::AdaptiveFetch), entries, &scan, costs));
             }
-            all.push(self.index_scan(access(AccessKind::IndexScan), entries, costs));
-            all.push(self.index_fetch(access(AccessKind::IndexFetch), entries, costs));
+            // Beside an adaptive fetch, which an estimate that is too low does not harm.
+            let risk = if bounds.is_bounded() { RISK } else { 1.0 };
+            let at_risk = |access: Access| Access { us: access.us * risk, ..access };
+            all.push(at_risk(self.index_scan(access(AccessKind::IndexScan), entries, costs)));
+            all.push(at_risk(self.index_fetch(access(AccessKind::IndexFetch), entries, costs)));
             let covers = |column: usize| facts.covers[column];
             let mut is_covered = self.needed.iter().all(|column| covers(*column));
             for condition in self.conditions {
@@ -140,8 +153,8 @@ impl Use<'_> {
     }
 
     /// By the entries that are expected it is a fetch, or else a scan behind the entries that it
-    /// takes to find out. Of a table that is alone these count as nothing if they cost little
-    /// beside the scan: they insure against an estimate that is far too high.
+    /// takes to find out. Of a table that is alone few are counted then, which cost little beside
+    /// the scan and nothing here: they insure against an estimate that is far too high.
     fn adaptive_fetch(&self, access: Access, entries: f64, scan: &Access, costs: &Costs) -> Access {
         /// What is little.
         const INSURANCE: f64 = 0.05;
@@ -152,17 +165,24 @@ impl Use<'_> {
             let middle = f64::midpoint(low, high);
             if fetch(middle).us < scan.us { low = middle } else { high = middle }
         }
-        let found_out = self.entries(access.path, high, costs);
         let is_expected = entries > high;
-        let or_scan = Some(OrScan { entries: high as u64, bounds: scan.bounds.clone(), is_expected });
+        let or_scan =
+            |entries: f64| Some(OrScan { entries: entries as u64, bounds: scan.bounds.clone(), is_expected });
         if !is_expected {
-            return Access { or_scan, ..fetch(entries) };
+            // Those that are counted and not listed are read twice.
+            let behind = (entries - self.list(costs)).max(0.0);
+            let again = if behind > 0.0 { self.entries(access.path, behind, costs).1 } else { 0.0 };
+            let found = fetch(entries);
+            let (us, first_us) = (found.us + again, found.first_us + again);
+            return Access { or_scan: or_scan(high), us, first_us, ..found };
         }
-        let is_insured = self.is_alone && found_out.1 <= INSURANCE * scan.us;
-        let us = if is_insured { scan.us } else { scan.us + found_out.1 };
+        let all = self.entries(access.path, high, costs).1;
+        let counted = if self.is_alone { high * (INSURANCE * scan.us / all).min(1.0) } else { high };
+        let (read, first_us) = self.entries(access.path, counted, costs);
+        let us = if self.is_alone { scan.us } else { scan.us + first_us };
         let (is_ordered, is_backward) = (self.order.is_empty(), false);
-        let pages = scan.pages.plus(found_out.0);
-        Access { or_scan, pages, us, first_us: found_out.1, is_ordered, is_backward, ..access }
+        let (pages, or_scan) = (scan.pages.plus(read), or_scan(counted));
+        Access { or_scan, pages, us, first_us, is_ordered, is_backward, ..access }
     }
 
     fn table_scan(&self, access: Access, rows: f64, costs: &Costs) -> Access {
@@ -199,7 +219,6 @@ impl Use<'_> {
         let depth = self.facts.leaves_of(access.path, together) / 4.0;
         let us = own_us
             + costs.pages_us(pages, Reading::Anywhere(depth), self.facts.tree())
-            + costs.visits_us((read - leaves).max(0.0))
             + costs.lookups_us(entries)
             + costs.rows_us(entries)
             + costs.returned_us(access.rows);
@@ -217,14 +236,22 @@ impl Use<'_> {
         Access { pages: own, us, first_us, is_ordered: self.order.is_empty(), is_backward: false, ..access }
     }
 
+    /// Keys that a list holds.
+    fn list(&self, costs: &Costs) -> f64 {
+        /// Bytes of a key in a list, with what it takes besides, by its usual length.
+        const KEY_BYTES: f64 = 48.0;
+        (costs.share_bytes(self.shares) / 2.0 / KEY_BYTES).max(1.0)
+    }
+
     /// Pages and time to read the rows of this many entries of a path by sorted keys.
     pub(super) fn rows_by_keys(&self, path: usize, entries: f64, costs: &Costs) -> (Pages, f64) {
-        /// Bytes of a key in a list, with what it takes besides, by its usual length.
-        const KEY_BYTES: f64 = 64.0;
-        let list = (costs.share_bytes(self.shares) / 2.0 / KEY_BYTES).max(1.0);
-        let lists = (entries / list).ceil().max(1.0);
+        self.rows_by_lists(path, entries, (entries / self.list(costs)).ceil().max(1.0), costs)
+    }
+
+    /// The same, of entries in this many lists.
+    pub(super) fn rows_by_lists(&self, path: usize, entries: f64, lists: f64, costs: &Costs) -> (Pages, f64) {
         let visited = lists * self.facts.leaves_of(path, entries / lists);
-        let leaves = costs.read_again(self.facts.leaves_of(path, entries), visited);
+        let leaves = costs.read_again(self.facts.leaves_of(path, entries.min(self.facts.rows)), visited);
         let pages = costs.by_tier(leaves, self.facts.residency);
         let read = costs.pages_us(pages, Reading::Ascending(leaves / lists), self.facts.tree());
         (pages, read + costs.lookups_us(entries) + costs.rows_us(entries))

@@ -1,9 +1,11 @@
 //! What pages, rows and spilled bytes cost.
 //!
-//! A page costs what its tier asks for it: nothing but computing in DRAM, else a read at the depth
-//! at which the operator has reads outstanding. Computing is constants, of one core.
+//! A page costs what its tier asks for it: nothing in DRAM, else a read at the depth at which the
+//! operator has reads outstanding. Computing is constants, of one core, for what operators count;
+//! that of finding a page is in its rows'.
 
 use super::times::DeviceTimes;
+use crate::context::divided;
 use crate::work::Computing;
 use firndb_base::sync::Arc;
 use firndb_profile::{Access, Order, Submission, Work};
@@ -15,8 +17,10 @@ const DEPTH_MAX: f64 = 64.0;
 const SCAN_AHEAD: f64 = 32.0;
 /// Bytes of one read of a scan, whose leaves are read ahead together.
 const SCAN_BYTES: u64 = 128 << 10;
-/// Bytes of a transfer of the spill device.
-const SPILL_BYTES: u64 = 256 << 10;
+/// What a page of the flash cache has besides: its seal, in whole blocks.
+const SEAL_BYTES: u64 = 512;
+/// Operators of a plan: scans, a join, and what comes above.
+const OPERATORS: usize = 4;
 
 /// Pages by where they are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -108,7 +112,7 @@ impl Costs {
     /// How many pages are read of a tree, of which `distinct` ones are visited, if `visited` are
     /// asked for one after the other: what stays in the pool is read once.
     pub(super) fn read_again(&self, distinct: f64, visited: f64) -> f64 {
-        let stays = (self.pool_pages / 2.0 / distinct.max(1.0)).min(1.0);
+        let stays = (self.pool_pages / 4.0 / distinct.max(1.0)).min(1.0);
         distinct + (visited - distinct).max(0.0) * (1.0 - stays)
     }
 
@@ -119,13 +123,13 @@ impl Costs {
         let cache = match (&self.cache, pages.cache > 0.0) {
             (Some(cache), true) => {
                 let depth = if let Reading::Ascending(depth) = reading { depth } else { SCAN_AHEAD };
-                pages.cache * self.read_us(cache, Order::Random, depth, span)
+                pages.cache * self.read_us(cache, self.page_bytes + SEAL_BYTES, Order::Random, depth, span)
             }
             _ => 0.0,
         };
         let store =
             if pages.store > 0.0 { pages.store * self.store_us(pages, reading, tree, span) } else { 0.0 };
-        pages.total() * self.computing.page_us + cache + store
+        cache + store
     }
 
     /// Microseconds for each page that comes from the store.
@@ -134,14 +138,16 @@ impl Costs {
         // Those of one batch are read in the order of their places, wherever they are.
         let swept = |depth: f64| {
             let gap = (span as f64 / depth.clamp(1.0, DEPTH_MAX)) as u64;
-            self.read_us(&self.store, Order::Ascending { gap_bytes: gap }, depth, span)
+            self.read_us(&self.store, self.page_bytes, Order::Ascending { gap_bytes: gap }, depth, span)
         };
         match reading {
-            Reading::Anywhere(depth) => self.read_us(&self.store, Order::Random, depth, span),
+            Reading::Anywhere(depth) => {
+                self.read_us(&self.store, self.page_bytes, Order::Random, depth, span)
+            }
             Reading::Ascending(depth) => {
                 let gap = (tree.leaves / pages.store.max(1.0) - 1.0).max(0.0) * self.page_bytes as f64;
                 let in_order = Order::Ascending { gap_bytes: gap as u64 };
-                let ascending = self.read_us(&self.store, in_order, depth, span);
+                let ascending = self.read_us(&self.store, self.page_bytes, in_order, depth, span);
                 adjacent * ascending + (1.0 - adjacent) * swept(depth)
             }
             // What is in memory is left out of the run that is read.
@@ -152,11 +158,14 @@ impl Costs {
         }
     }
 
-    fn read_us(&self, device: &DeviceTimes, order: Order, depth: f64, span_bytes: u64) -> f64 {
+    fn read_us(&self, device: &DeviceTimes, bytes: u64, order: Order, depth: f64, span_bytes: u64) -> f64 {
         let depth = depth.clamp(1.0, DEPTH_MAX) as u32;
-        let (access, submission) = (Access::Read, Submission::Batches);
-        let bytes = self.page_bytes;
-        device.request_us(&Work { access, bytes, order, depth, submission, span_bytes })
+        let access = Access::Read;
+        // A batch is asked for while the one before is being read: a disk sweeps over each, and the
+        // channels of flash are never idle.
+        let of =
+            |submission| device.request_us(&Work { access, bytes, order, depth, submission, span_bytes });
+        of(Submission::Batches).min(of(Submission::Steady))
     }
 
     /// A page's part of a read of adjacent ones.
@@ -167,34 +176,11 @@ impl Costs {
         self.store.request_us(&work) * self.page_bytes as f64 / bytes as f64
     }
 
-    /// Microseconds to write these bytes to the spill device and to read them back; `None`: there
-    /// is no such device.
-    pub(super) fn spill_us(&self, bytes: f64) -> Option<f64> {
-        if bytes <= 0.0 {
-            return Some(0.0);
-        }
-        let work = |access| Work {
-            access,
-            bytes: SPILL_BYTES,
-            order: Order::Sequential,
-            depth: 1,
-            submission: Submission::Steady,
-            span_bytes: bytes as u64,
-        };
-        let device = self.spill.as_ref()?;
-        let both = device.request_us(&work(Access::Write)) + device.request_us(&work(Access::Read));
-        Some(both * bytes / SPILL_BYTES as f64)
+    /// Bytes of rows that an operator keeps in memory, of a plan with as many parts of it.
+    pub(super) fn share_bytes(&self, shares: usize) -> f64 {
+        divided(self.memory_bytes as usize, OPERATORS, shares).1 as f64
     }
 
-    /// Bytes of rows that an operator keeps in memory, of a plan with this many that do.
-    pub(super) fn share_bytes(&self, operators: usize) -> f64 {
-        self.memory_bytes * 3.0 / 8.0 / operators.max(1) as f64
-    }
-
-    /// Pages that are in DRAM by then, found again.
-    pub(super) fn visits_us(&self, pages: f64) -> f64 {
-        pages * self.computing.page_us
-    }
     pub(super) fn rows_us(&self, rows: f64) -> f64 {
         rows * self.computing.row_us
     }

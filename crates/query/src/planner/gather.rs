@@ -7,7 +7,8 @@ use crate::predicate::Predicate;
 use crate::source::Source;
 use firndb_base::sync::Arc;
 use firndb_table::{
-    Catalog, Index, IndexState, KeyRange, SampledRow, Schema, Table, TableStatistics, encode_sort_key,
+    Catalog, Counted, Index, IndexState, KeyRange, SampledRow, Schema, Table, TableStatistics,
+    encode_sort_key,
 };
 use std::collections::BTreeMap;
 
@@ -26,6 +27,8 @@ pub struct Gathered {
     pub indexes: Vec<Vec<Index>>,
     pub facts: Vec<TableFacts>,
     statistics: Vec<Option<Arc<TableStatistics>>>,
+    /// Entries and leaves of each path, as the table was analyzed.
+    counted: Vec<Vec<Option<Counted>>>,
 }
 
 /// Asks tables, each with its name in the query. Reads nodes of their trees, and no leaves but
@@ -40,6 +43,7 @@ pub fn gather(catalog: &Catalog, tables: &[(String, Table)]) -> Result<Gathered,
         indexes: Vec::new(),
         facts: Vec::new(),
         statistics: Vec::new(),
+        counted: Vec::new(),
     };
     for (name, table) in tables {
         gathered.add(catalog, name, table)?;
@@ -53,23 +57,7 @@ impl Gathered {
         let statistics = catalog.planning_statistics(table).ok().flatten();
         let sample = statistics.as_ref().map_or(&[][..], |statistics| &statistics.sample[..]);
         let sample = &sample[..sample.len().min(RESIDENCY_SAMPLE)];
-        let fixed = |column: &firndb_table::Column| column.column_type.fixed_len().unwrap_or(VARIABLE_BYTES);
-        let (rows, row_bytes, leaves) = match &statistics {
-            // Rows since then: in proportion.
-            Some(found) => {
-                let rows = table.approximate_rows()? as f64;
-                let growth = if found.rows > 0 { rows / found.rows as f64 } else { 1.0 };
-                // Estimates are rough: what was counted stands while it is not far off.
-                let growth = if (0.5..2.0).contains(&growth) { 1.0 } else { growth };
-                let row_bytes = found.row_bytes as f64 / found.rows.max(1) as f64;
-                (found.rows.max(1) as f64 * growth, row_bytes, found.leaves as f64 * growth)
-            }
-            None => {
-                let rows = (table.approximate_rows()? as f64).max(1.0);
-                let row_bytes = schema.columns().iter().map(fixed).sum::<usize>() as f64 + 12.0;
-                (rows, row_bytes, (rows * row_bytes / LEAF_USED / table.page_size() as f64).ceil().max(1.0))
-            }
-        };
+        let (rows, row_bytes, leaves) = size_of(table, &schema, statistics.as_deref())?;
         let residency = table.residency(sample).unwrap_or_default();
         let columns = schema.columns().len();
         let mut paths = vec![PathFacts {
@@ -81,6 +69,8 @@ impl Gathered {
             residency,
             table_leaves: None,
         }];
+        let counted = |rows: u64, leaves: u64| Counted { entries: rows, leaves };
+        let mut of_paths = vec![statistics.as_ref().map(|found| counted(found.rows, found.leaves))];
         let mut indexes = Vec::new();
         for definition in table.definition()?.indexes {
             // One of byte ranges has no columns to compare.
@@ -90,7 +80,7 @@ impl Gathered {
             let index = table.index(&definition.spec.name)?;
             let known = statistics.as_ref().and_then(|found| found.index(definition.tree));
             let parts = definition.columns().iter().chain(schema.key());
-            let entry: usize = parts.map(|part| fixed(&schema.columns()[part.column]) + 2).sum();
+            let entry: usize = parts.map(|part| fixed_len(&schema.columns()[part.column]) + 2).sum();
             let guessed = (rows * entry as f64 / LEAF_USED / table.page_size() as f64).ceil();
             paths.push(PathFacts {
                 name: definition.spec.name.clone(),
@@ -101,6 +91,8 @@ impl Gathered {
                 residency: index.residency(sample).unwrap_or_default(),
                 table_leaves: known.map(|known| known.table_leaves),
             });
+            of_paths
+                .push(known.zip(statistics.as_ref()).map(|(known, found)| counted(found.rows, known.leaves)));
             indexes.push(index);
         }
         let origin = if statistics.is_some() { Origin::Analyzed } else { Origin::Estimated };
@@ -112,6 +104,7 @@ impl Gathered {
         self.indexes.push(indexes);
         self.facts.push(facts);
         self.statistics.push(statistics);
+        self.counted.push(of_paths);
         Ok(())
     }
 
@@ -130,12 +123,42 @@ impl Gathered {
     }
 }
 
+/// Rows of a table, bytes of one, and leaves, as they are known or guessed.
+fn size_of(
+    table: &Table,
+    schema: &Schema,
+    statistics: Option<&TableStatistics>,
+) -> Result<(f64, f64, f64), QueryError> {
+    Ok(match statistics {
+        // Rows since then: in proportion.
+        Some(found) => {
+            let rows = table.approximate_rows()? as f64;
+            let growth = if found.rows > 0 { rows / found.rows as f64 } else { 1.0 };
+            // Estimates are rough: what was counted stands while it is not far off.
+            let growth = if (0.5..2.0).contains(&growth) { 1.0 } else { growth };
+            let row_bytes = found.row_bytes as f64 / found.rows.max(1) as f64;
+            (found.rows.max(1) as f64 * growth, row_bytes, found.leaves as f64 * growth)
+        }
+        None => {
+            let rows = (table.approximate_rows()? as f64).max(1.0);
+            let row_bytes = schema.columns().iter().map(fixed_len).sum::<usize>() as f64 + 12.0;
+            (rows, row_bytes, (rows * row_bytes / LEAF_USED / table.page_size() as f64).ceil().max(1.0))
+        }
+    })
+}
+
+/// Bytes of a column, by its type.
+fn fixed_len(column: &firndb_table::Column) -> usize {
+    column.column_type.fixed_len().unwrap_or(VARIABLE_BYTES)
+}
+
 impl Knowledge for Gathered {
     fn range_rows(&self, table: usize, path: usize, bounds: &KeyBounds) -> Option<f64> {
         let range = self.range(table, path, bounds).ok()?;
+        let counted = self.counted[table][path];
         let rows = match path {
-            0 => self.tables[table].estimate(&range),
-            _ => self.indexes[table][path - 1].estimate(&range),
+            0 => self.tables[table].estimate(&range, counted),
+            _ => self.indexes[table][path - 1].estimate(&range, counted),
         };
         Some(rows.ok()? as f64)
     }

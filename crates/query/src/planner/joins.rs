@@ -9,6 +9,7 @@ use super::bounds::KeyBounds;
 use super::costs::{Costs, Pages, Reading};
 use super::facts::{Knowledge, guess};
 use super::request::{Choice, Join, JoinMethod, Node, Request, Right};
+use super::spills::{Side, Spill};
 use crate::predicate::{Comparison, Predicate};
 
 /// Bytes that a kept row takes besides its own.
@@ -82,6 +83,7 @@ pub(super) fn choices(request: &Request, knowledge: &dyn Knowledge, costs: &Cost
         }
     }
     let row_bytes: f64 = request.tables.iter().map(|table| table.row_bytes).sum();
+    let projected = |choice: Choice| Choice { us: choice.us + costs.returned_us(choice.rows), ..choice };
     let end = |choice: Choice| match request.order.is_empty() {
         true => {
             // What is not known of the time to the first row is taken to be half.
@@ -90,7 +92,7 @@ pub(super) fn choices(request: &Request, knowledge: &dyn Knowledge, costs: &Cost
         }
         false => choice.sorted(row_bytes, request.limit, costs),
     };
-    complete.into_iter().map(end).collect()
+    complete.into_iter().map(projected).map(end).collect()
 }
 
 fn first(table: usize, access: &Access) -> Choice {
@@ -247,6 +249,35 @@ impl Planner<'_> {
     }
 }
 
+/// Bytes that a pair of keys in memory takes, by their usual length.
+const PAIR_BYTES: f64 = 60.0;
+
+/// How an index sort-merge reads the rows of its pairs.
+struct MergedEntries {
+    /// Left rows are read once for each.
+    blocks: f64,
+    /// Right rows are.
+    pieces: f64,
+    /// Right rows that are read, some of them for several pieces.
+    lookups: f64,
+}
+
+impl MergedEntries {
+    fn new(left: f64, pairs: f64, right_entries: f64, share: f64) -> MergedEntries {
+        /// Left rows of one read.
+        const PIECE: f64 = 512.0;
+        let blocks = ((left + pairs) * PAIR_BYTES / (share / 3.0)).ceil().max(1.0);
+        let pieces = (left / PIECE).max(pairs * PAIR_BYTES / (share / 4.0)).ceil().max(blocks);
+        MergedEntries { blocks, pieces, lookups: pieces * distinct_of(right_entries, pairs / pieces) }
+    }
+}
+
+/// How many of `all` are met when as many are drawn.
+fn distinct_of(all: f64, drawn: f64) -> f64 {
+    let all = all.max(1.0);
+    all * (1.0 - (1.0 - 1.0 / all).powf(drawn))
+}
+
 /// A join that is being considered.
 struct Step<'a> {
     planner: &'a Planner<'a>,
@@ -263,10 +294,10 @@ impl Step<'_> {
         let request = self.planner.request;
         let tables = 0..request.tables.len();
         let holds = |table: &usize| self.left.node.tables() & 1 << table != 0;
-        tables.filter(holds).map(|table| request.tables[table].row_bytes).sum::<f64>() + KEPT_BYTES
+        tables.filter(holds).map(|table| request.tables[table].row_bytes).sum()
     }
 
-    fn choice(&self, right: Right, pages: Pages, us: f64, spilled_bytes: f64) -> Choice {
+    fn choice(&self, right: Right, pages: Pages, us: f64, spill: Spill) -> Choice {
         let (costs, condition) = (self.planner.costs, &self.condition);
         let pages = self.left.pages.plus(pages);
         let us = self.left.us + us + costs.returned_us(self.rows);
@@ -291,7 +322,7 @@ impl Step<'_> {
             spilled_bytes: self.left.spilled_bytes,
             lacks_spill: self.left.lacks_spill,
         };
-        choice.spilling(spilled_bytes, costs)
+        choice.spilling(spill, costs)
     }
 
     /// Joins that read the table by itself.
@@ -299,30 +330,34 @@ impl Step<'_> {
         let Some(access) = self.planner.tables[self.table].accesses.first() else { return Vec::new() };
         let costs = self.planner.costs;
         let allows = |method| self.planner.request.hints.allow_join(self.table, method);
-        let right_bytes = self.planner.request.tables[self.table].row_bytes + KEPT_BYTES;
-        let (left, right) = (self.left.rows * self.left_bytes(), access.rows * right_bytes);
-        let share = costs.share_bytes(3);
+        let left = Side { rows: self.left.rows, bytes: self.left.rows * self.left_bytes() };
+        let row_bytes = self.planner.request.tables[self.table].row_bytes;
+        let right = Side { rows: access.rows, bytes: access.rows * row_bytes };
+        // Of what is read below, and of the operator itself.
+        let below = self.left.node.shares() + access.shares();
         let mut all = Vec::new();
         if allows(JoinMethod::BlockNestedLoops) {
-            let blocks = (left / share).ceil().max(1.0);
+            let kept = left.bytes + left.rows * KEPT_BYTES;
+            let blocks = (kept / costs.share_bytes(below + 1)).ceil().max(1.0);
             let us = blocks * access.us + costs.compared_us(self.left.rows * access.rows);
             let right = Right::BlockNestedLoops(access.clone());
-            all.push(self.choice(right, access.pages.times(blocks), us, 0.0));
+            all.push(self.choice(right, access.pages.times(blocks), us, Spill::default()));
         }
         if self.condition.keys.is_empty() {
             return all;
         }
         if allows(JoinMethod::Hash) {
-            let spilled = (1.0 - share / right.max(1.0)).max(0.0);
+            let matching = (self.left.rows * self.fanout / left.rows.max(1.0)).min(1.0);
+            let spill = costs.hash_spill(right, left, matching, costs.share_bytes(below + 1));
             let us = access.us + costs.kept_us(self.left.rows + access.rows);
-            let bytes = spilled * (left + right);
-            all.push(self.choice(Right::Hash(access.clone()), access.pages, us, bytes));
+            all.push(self.choice(Right::Hash(access.clone()), access.pages, us, spill));
         }
         if allows(JoinMethod::SortMerge) {
-            let spilled = |bytes: f64| if bytes > share { bytes } else { 0.0 };
-            let us = access.us + costs.sorted_us(self.left.rows) + costs.sorted_us(access.rows);
-            let bytes = spilled(left) + spilled(right);
-            all.push(self.choice(Right::SortMerge(access.clone()), access.pages, us, bytes));
+            let share = costs.share_bytes(below + 3);
+            let spill = costs.sort_spill(left, share).plus(costs.sort_spill(right, share));
+            let sorted = |rows: f64| costs.sorted_us(rows) + costs.returned_us(rows);
+            let us = access.us + sorted(self.left.rows) + sorted(access.rows);
+            all.push(self.choice(Right::SortMerge(access.clone()), access.pages, us, spill));
         }
         all
     }
@@ -350,30 +385,37 @@ impl Step<'_> {
                 continue;
             }
             let probes = self.left.rows;
-            let entries = probes * self.fanout;
             // The keys lie within the range that conditions leave of the path.
             let within = self.planner.tables[self.table].ranges[path].1 / facts.rows.max(1.0);
             let tree = &facts.paths[path];
-            let blocks = (probes * self.left_bytes() / (costs.share_bytes(2) / 4.0)).ceil().max(1.0);
+            let share = costs.share_bytes(self.left.node.shares() + 2);
+            let kept = probes * (self.left_bytes() + KEPT_BYTES);
+            let blocks = (kept / (share / 4.0)).ceil().max(1.0);
+            // Of the left rows of a block those with one key are looked up together.
+            let values = facts.rows / self.fanout.max(f64::MIN_POSITIVE);
+            let keys = blocks * distinct_of(values * within, probes / blocks).min(probes / blocks);
+            let entries = keys * self.fanout;
             let touched = |leaves: f64| {
                 let leaves = (leaves * within).max(1.0);
-                let of = |probes: f64| leaves * (1.0 - (1.0 - 1.0 / leaves).powf(probes));
-                costs.read_again(of(probes), blocks * of(probes / blocks))
+                let each = distinct_of(leaves, keys / blocks);
+                costs.read_again(distinct_of(leaves, keys), blocks * each)
             };
             let (pages, us) = if path == 0 {
                 let leaves = touched(facts.leaves);
                 let pages = costs.by_tier(leaves, facts.residency);
-                (pages, costs.pages_us(pages, Reading::Ascending(leaves), facts.tree()))
+                let reading = Reading::Ascending(leaves / blocks);
+                let us = costs.pages_us(pages, reading, facts.tree());
+                (pages, us + costs.lookups_us(keys) + costs.rows_us(keys))
             } else {
                 let own = costs.by_tier(touched(tree.leaves), tree.residency);
                 let own_us = costs.pages_us(own, Reading::Ascending(1.0), tree.tree());
-                let (rows, rows_us) = self.planner.use_of(self.table).rows_by_keys(path, entries, costs);
-                (own.plus(rows), own_us + rows_us + costs.probes_us(probes) + costs.entries_us(entries))
+                let lists = (entries * PAIR_BYTES / (share / 4.0)).ceil().max(blocks);
+                let (rows, rows_us) =
+                    self.planner.use_of(self.table).rows_by_lists(path, entries, lists, costs);
+                (own.plus(rows), own_us + rows_us + costs.probes_us(keys) + costs.entries_us(entries))
             };
-            // By the primary key the rows are looked up right away.
-            let looked_up = if path == 0 { costs.lookups_us(probes) + costs.rows_us(entries) } else { 0.0 };
-            let us = us + looked_up + costs.sorted_us(probes);
-            all.push(self.choice(Right::IndexNestedLoops(path), pages, us, 0.0));
+            let us = us + costs.sorted_us(probes) + costs.keys_sorted_us(probes * self.fanout.max(1.0));
+            all.push(self.choice(Right::IndexNestedLoops(path), pages, us, Spill::default()));
         }
         all
     }
@@ -408,15 +450,19 @@ impl Step<'_> {
                 let (right_side, right_entries, right_pages, right_us) = side(right, right_path);
                 // Rows of pairs of entries that match.
                 let pairs = left_entries * self.fanout;
-                let rows = |table: usize, path: usize, entries: f64| {
-                    self.planner.use_of(table).rows_by_keys(path, pairs.min(entries), costs)
+                let matched = pairs.min(left_entries);
+                let work = MergedEntries::new(matched, pairs, right_entries, costs.share_bytes(3));
+                let rows = |table: usize, path: usize, entries: f64, lists: f64| {
+                    self.planner.use_of(table).rows_by_lists(path, entries, lists, costs)
                 };
-                let (more_left, more_left_us) = rows(left, left_path, left_entries);
-                let (more_right, more_right_us) = rows(right, right_path, right_entries);
+                let (more_left, more_left_us) = rows(left, left_path, matched, work.blocks);
+                let (more_right, more_right_us) = rows(right, right_path, work.lookups, work.pieces);
                 let pages = left_pages.plus(right_pages).plus(more_left).plus(more_right);
-                let us = left_us + right_us + more_left_us + more_right_us + costs.sorted_us(pairs);
+                let us = left_us + right_us + more_left_us + more_right_us;
+                let us = us + costs.sorted_us(matched) + costs.keys_sorted_us(pairs);
                 // The left table is not read as the plan below says.
-                let mut choice = self.choice(Right::IndexSortMerge([left_side, right_side]), pages, us, 0.0);
+                let sides = Right::IndexSortMerge([left_side, right_side]);
+                let mut choice = self.choice(sides, pages, us, Spill::default());
                 choice.us -= self.left.us;
                 choice.pages = pages;
                 if let Node::Join(join) = &mut choice.node {

@@ -21,6 +21,7 @@ mod joins;
 mod lower;
 mod remembered;
 mod request;
+mod spills;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::costs::{Costs, Pages};
 use super::facts::{Knowledge, TableFacts};
 use super::joins;
 use super::remembered::Remembered;
+use super::spills::{Side, Spill};
 use crate::error::QueryError;
 use crate::predicate::{Comparison, Predicate};
 use crate::sort::SortColumn;
@@ -254,7 +255,7 @@ impl Request {
             conditions: &conditions,
             needed: &needed,
             order: &self.order,
-            shares: 2,
+            shares: 1,
             is_alone: true,
         };
         let accesses = used.accesses(&used.ranges(knowledge), costs, knowledge).into_iter();
@@ -297,6 +298,27 @@ impl Hints {
     }
 }
 
+impl Node {
+    /// Into how many parts memory for rows is divided on its account.
+    pub(super) fn shares(&self) -> usize {
+        match self {
+            Node::Access(_, access) => access.shares(),
+            Node::Join(join) => join.left.shares() + join.right.shares(),
+        }
+    }
+}
+
+impl Right {
+    fn shares(&self) -> usize {
+        match self {
+            Right::BlockNestedLoops(access) | Right::Hash(access) => 1 + access.shares(),
+            Right::IndexNestedLoops(_) => 2,
+            Right::SortMerge(access) => 3 + access.shares(),
+            Right::IndexSortMerge(_) => 3,
+        }
+    }
+}
+
 impl Choice {
     /// Those that may need a spill device, where there is none, behind all others; then by time.
     pub(super) fn by_cost(&self, other: &Choice) -> Ordering {
@@ -305,23 +327,22 @@ impl Choice {
 
     /// With its rows, each of `row_bytes`, sorted at the end.
     pub(super) fn sorted(mut self, row_bytes: f64, limit: Option<u64>, costs: &Costs) -> Choice {
-        let bytes = self.rows * row_bytes;
+        let side = Side { rows: self.rows, bytes: self.rows * row_bytes };
         self.us += costs.sorted_us(self.rows);
         self.is_sorted = true;
-        self = self.spilling(if bytes > costs.share_bytes(2) { bytes } else { 0.0 }, costs);
+        let share = costs.share_bytes(1 + self.node.shares());
+        self = self.spilling(costs.sort_spill(side, share), costs);
         if let Some(limit) = limit {
             self.rows = self.rows.min(limit as f64);
         }
         self
     }
 
-    /// With as many bytes written to the spill device, and read again.
-    pub(super) fn spilling(mut self, bytes: f64, costs: &Costs) -> Choice {
-        match costs.spill_us(bytes) {
-            Some(us) => self.us += us,
-            None => self.lacks_spill = true,
-        }
-        self.spilled_bytes += bytes;
+    /// With what its last operator spills.
+    pub(super) fn spilling(mut self, spill: Spill, costs: &Costs) -> Choice {
+        self.lacks_spill |= spill.bytes > 0.0 && costs.spill.is_none();
+        self.us += spill.us;
+        self.spilled_bytes += spill.bytes;
         self
     }
 

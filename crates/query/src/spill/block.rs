@@ -1,4 +1,4 @@
-//! Blocks of a run: what one request writes or reads.
+//! Blocks of a run: what is checked by itself.
 //!
 //! ```text
 //! 0         4         8         16         24
@@ -15,8 +15,9 @@ use firndb_base::checksum::crc32c;
 use firndb_base::codec::Reader;
 
 pub(super) const HEADER: usize = 24;
-/// Bytes of a block at least.
-pub(super) const BYTES_MIN: usize = 2 << 10;
+/// Bytes of a block, but for devices of larger logical blocks.
+pub(super) const BYTES_MIN: usize = 512;
+pub(super) const BYTES_MAX: usize = 4 << 10;
 
 /// Fills in the header of a block that holds `len` bytes of rows.
 pub(super) fn seal(block: &mut [u8], len: usize, run: u64, number: u64) {

@@ -1,11 +1,11 @@
 //! Reading runs back.
 //!
-//! A reader has two blocks in memory: the one that it returns rows of, and the one behind it. An
-//! operator that reads several runs side by side has all empty blocks filled with one call to the
-//! device ([`refill`]), so that a merge waits for many requests at a time.
+//! A reader of one run reads as many blocks as its buffer holds, from all places where they lie at
+//! once. Runs that are read side by side have two buffers each, and all that are empty are filled
+//! with one call to the device ([`refill`]), so that a merge waits for many requests at a time.
 
 use super::block::{self, HEADER};
-use super::writer::Run;
+use super::run::{Cursor, Run};
 use crate::error::{QueryError, QueryErrorKind};
 use crate::memory::{Memory, Reservation};
 use firndb_base::sync::Arc;
@@ -14,15 +14,16 @@ use firndb_device::{AlignedBuf, Io, IoOp};
 /// Rows of a run, one after the other.
 pub(crate) struct RunReader {
     run: Arc<Run>,
-    current: AlignedBuf,
-    /// Bytes of rows in `current` that are not read yet.
+    current: Blocks,
+    /// Of the block that is being read, bytes of rows that were and that are there.
     at: usize,
     end: usize,
-    ahead: AlignedBuf,
-    /// Whether `ahead` holds the next block.
-    is_ahead: bool,
-    /// Number of the block after `current`.
+    /// What comes behind `current`, of a run that is read beside others.
+    ahead: Option<Blocks>,
+    /// Number of the block after the one that is being read.
     next: u64,
+    /// What is to be read from the device.
+    cursor: Cursor,
     /// The row that is being put together, and its length once that is known.
     row: Vec<u8>,
     length: Length,
@@ -30,12 +31,33 @@ pub(crate) struct RunReader {
     _reserved: Reservation,
 }
 
+/// Blocks in memory.
+struct Blocks {
+    buffer: AlignedBuf,
+    block_bytes: usize,
+    /// How many there are, and how many were begun.
+    read: usize,
+    begun: usize,
+}
+
+impl Blocks {
+    fn new(bytes: usize, block_bytes: usize) -> Blocks {
+        Blocks { buffer: AlignedBuf::zeroed(bytes), block_bytes, read: 0, begun: 0 }
+    }
+    fn is_empty(&self) -> bool {
+        self.begun == self.read
+    }
+    /// The one that was begun last.
+    fn block(&self) -> &[u8] {
+        &self.buffer[(self.begun - 1) * self.block_bytes..][..self.block_bytes]
+    }
+}
+
 enum Length {
     /// This many of its bytes were read.
     Partly([u8; 4], usize),
     Known(usize),
 }
-
 const NOTHING: Length = Length::Partly([0; 4], 0);
 
 /// What came of a step.
@@ -47,27 +69,39 @@ pub(crate) enum Step {
 }
 
 impl RunReader {
-    pub(crate) fn new(run: Arc<Run>, memory: &Arc<Memory>) -> Result<RunReader, QueryError> {
-        let bytes = run.block_bytes;
-        let reserved = Reservation::of(memory, RunReader::memory_bytes(bytes, run.longest))?;
+    /// Of a run that is read alone.
+    pub(crate) fn new(run: Arc<Run>, buffer: usize, memory: &Arc<Memory>) -> Result<RunReader, QueryError> {
+        RunReader::with(run, buffer, 1, memory)
+    }
+
+    /// Of one that is read beside others, which has two buffers.
+    pub(crate) fn beside(run: Run, buffer: usize, memory: &Arc<Memory>) -> Result<RunReader, QueryError> {
+        RunReader::with(Arc::new(run), buffer, 2, memory)
+    }
+
+    fn with(
+        run: Arc<Run>,
+        bytes: usize,
+        buffers: usize,
+        memory: &Arc<Memory>,
+    ) -> Result<RunReader, QueryError> {
+        let block_bytes = run.stream.block_bytes;
+        // Short runs need no more than they have.
+        let bytes = bytes.min(block_bytes * run.blocks.max(1) as usize);
+        let reserved = Reservation::of(memory, buffers * bytes + run.longest)?;
         let row = Vec::with_capacity(run.longest);
         Ok(RunReader {
             run,
-            current: AlignedBuf::zeroed(bytes),
+            current: Blocks::new(bytes, block_bytes),
             at: 0,
             end: 0,
-            ahead: AlignedBuf::zeroed(bytes),
-            is_ahead: false,
+            ahead: (buffers > 1).then(|| Blocks::new(bytes, block_bytes)),
             next: 0,
+            cursor: Cursor::default(),
             row,
             length: NOTHING,
             _reserved: reserved,
         })
-    }
-
-    /// Memory that a reader takes, of a run with rows of up to `longest` bytes.
-    pub(crate) fn memory_bytes(block_bytes: usize, longest: usize) -> usize {
-        2 * block_bytes + longest
     }
 
     /// The row that was stepped to.
@@ -109,33 +143,47 @@ impl RunReader {
                             _ => Err(self.wrong("ends within a row")),
                         };
                     }
-                    if !self.is_ahead {
+                    if !self.begin_block()? {
                         return Ok(Step::Empty);
                     }
-                    self.turn()?;
                 }
                 Length::Partly(bytes, read) => {
-                    bytes[*read] = self.current[HEADER + self.at];
+                    bytes[*read] = self.current.block()[HEADER + self.at];
                     (*read, self.at) = (*read + 1, self.at + 1);
                 }
                 Length::Known(len) => {
                     let here = (self.end - self.at).min(*len - self.row.len());
-                    self.row.extend_from_slice(&self.current[HEADER + self.at..][..here]);
+                    self.row.extend_from_slice(&self.current.block()[HEADER + self.at..][..here]);
                     self.at += here;
                 }
             }
         }
     }
 
-    /// Goes on to the block that was read ahead.
-    fn turn(&mut self) -> Result<(), QueryError> {
-        std::mem::swap(&mut self.current, &mut self.ahead);
-        self.is_ahead = false;
+    /// Goes on to the next block; false if it is not in memory.
+    fn begin_block(&mut self) -> Result<bool, QueryError> {
+        if self.current.is_empty()
+            && let Some(ahead) = &mut self.ahead
+        {
+            std::mem::swap(&mut self.current, ahead);
+            (ahead.read, ahead.begun) = (0, 0);
+        }
+        if self.current.is_empty() {
+            return Ok(false);
+        }
+        self.current.begun += 1;
         let device = &self.run.space.device().info().name;
-        self.end = block::check(&self.current, self.run.id, self.next, device)?;
+        self.end = block::check(self.current.block(), self.run.id, self.next, device)?;
         self.at = 0;
         self.next += 1;
-        Ok(())
+        Ok(true)
+    }
+
+    /// The blocks that can be filled: those behind the current ones, of a run that is read beside
+    /// others, or else the current ones when all of them were read.
+    fn wanted(&mut self) -> Option<(&Run, &mut Cursor, &mut Blocks)> {
+        let blocks = self.ahead.as_mut().unwrap_or(&mut self.current);
+        blocks.is_empty().then_some((&*self.run, &mut self.cursor, blocks))
     }
 
     fn wrong(&self, what: &str) -> QueryError {
@@ -147,20 +195,21 @@ impl RunReader {
     }
 }
 
-/// Reads the next block of each reader that has none ahead, all with one call to the device.
+/// Reads the next blocks of each reader that has space for them, all with one call to the device.
 pub(crate) fn refill(readers: &mut [RunReader]) -> Result<(), QueryError> {
-    let wants = |reader: &&mut RunReader| !reader.is_ahead && reader.next < reader.run.blocks;
     let Some(space) = readers.first().map(|reader| reader.run.space.clone()) else { return Ok(()) };
-    let mut filled: Vec<&mut RunReader> = readers.iter_mut().filter(wants).collect();
-    let mut batch: Vec<Io<'_>> = filled
-        .iter_mut()
-        .map(|reader| {
-            let offset = reader.run.offset(reader.next);
-            Io { offset, op: IoOp::Read(&mut reader.ahead), outcome: Ok(()) }
-        })
-        .collect();
+    let mut batch: Vec<Io<'_>> = Vec::new();
+    for (run, cursor, blocks) in readers.iter_mut().filter_map(RunReader::wanted) {
+        let block_bytes = blocks.block_bytes;
+        (blocks.read, blocks.begun) = (0, 0);
+        let mut rest = &mut blocks.buffer[..];
+        while let Some((offset, adjacent)) = run.next_adjacent(cursor, rest.len() / block_bytes) {
+            let (here, behind) = std::mem::take(&mut rest).split_at_mut(adjacent * block_bytes);
+            batch.push(Io { offset, op: IoOp::Read(here), outcome: Ok(()) });
+            blocks.read += adjacent;
+            rest = behind;
+        }
+    }
     space.device().submit(&mut batch);
-    batch.into_iter().try_for_each(|io| io.outcome)?;
-    filled.into_iter().for_each(|reader| reader.is_ahead = true);
-    Ok(())
+    batch.into_iter().try_for_each(|io| io.outcome).map_err(QueryError::from)
 }

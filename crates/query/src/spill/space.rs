@@ -6,6 +6,7 @@
 //! The first block says that the device is for rows of queries. A device that holds anything else
 //! is refused: what a user names by mistake is not overwritten.
 
+use super::sizes::Sizes;
 use crate::error::{QueryError, QueryErrorKind};
 use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{AlignedBuf, Device, Durability, Fill, find_contents};
@@ -65,6 +66,10 @@ impl SpillSpace {
 
     pub(crate) fn device(&self) -> &dyn Device {
         &*self.device
+    }
+    /// What an operator writes and reads at once that keeps `share` bytes in memory.
+    pub(crate) fn sizes(&self, share: usize) -> Sizes {
+        Sizes::new(share, self.device.info().logical_block)
     }
 
     /// Bytes that queries have at present.

@@ -11,7 +11,7 @@ fn each_break_is_noticed() {
     let mut rng = Rng::new(10);
     let world = World::new(4 << 10);
     let tables: Vec<Filled> =
-        ["a", "b"].into_iter().map(|name| random_table(&mut rng, &world, name, 400, 800)).collect();
+        ["a", "b"].into_iter().map(|name| random_table(&mut rng, &world, name, 1000, 2000)).collect();
     let all = |of: &Filled| Box::new(Plan::scan(Source::new(&of.table).unwrap()));
     let on = On::keys(JoinKind::LeftOuter, &[(1, 1)]);
     let hash = Plan::HashJoin { left: all(&tables[0]), right: all(&tables[1]), on: on.clone() };
@@ -21,7 +21,7 @@ fn each_break_is_noticed() {
         source: Source::new(&tables[0].table).unwrap(),
         index: tables[0].table.index("by_k").unwrap(),
         range: KeyRange::all(),
-        or_scan: Some(OrScan { entries: 300, range: KeyRange::all() }),
+        or_scan: Some(OrScan { entries: 5000, range: KeyRange::all() }),
     };
     let cases = [
         (Break::NullsMatch, &hash),
@@ -31,7 +31,7 @@ fn each_break_is_noticed() {
         (Break::SpilledPartitionForgotten, &hash),
         (Break::LaterRunFirst, &sort),
         (Break::PairsEndWithBatch, &hash),
-        (Break::PassedForgotten, &fetch),
+        (Break::ListReadAgain, &fetch),
     ];
     for (broken, plan) in cases {
         let found = |memory: usize| {

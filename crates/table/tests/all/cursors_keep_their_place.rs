@@ -143,11 +143,11 @@ fn estimates_are_near() {
     let rows = table.approximate_rows().unwrap();
     assert!((1000..4000).contains(&rows), "{rows}");
     let half = KeyRange::new(Bound::Included(&500u32.to_be_bytes()), Bound::Excluded(&1500u32.to_be_bytes()));
-    let rows = table.estimate(&half).unwrap();
+    let rows = table.estimate(&half, None).unwrap();
     assert!((500..2000).contains(&rows), "{rows}");
-    let odd = table.index("by_parity").unwrap().estimate(&KeyRange::prefix(&[1])).unwrap();
+    let odd = table.index("by_parity").unwrap().estimate(&KeyRange::prefix(&[1]), None).unwrap();
     assert!((500..2000).contains(&odd), "{odd}");
-    assert_eq!(table.estimate(&KeyRange::new(Bound::Included(b"b"), Bound::Excluded(b"a"))), Ok(0));
+    assert_eq!(table.estimate(&KeyRange::new(Bound::Included(b"b"), Bound::Excluded(b"a")), None), Ok(0));
 }
 
 /// A cursor once continued with whatever transaction it was given.

@@ -1,0 +1,148 @@
+//! What rows cost that do not fit in memory: they are written to the spill device and read again,
+//! in requests as large as the operators' ([`Sizes`]), once or several times.
+
+use super::costs::Costs;
+use super::times::DeviceTimes;
+use crate::spill::Sizes;
+use firndb_profile::{Access, Order, Submission, Work};
+
+/// What an operator spills.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Spill {
+    /// Bytes written.
+    pub(super) bytes: f64,
+    /// Microseconds to write them and to read them again, and for the rows that are put together
+    /// once more.
+    pub(super) us: f64,
+}
+
+/// Rows of one side of a join.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side {
+    pub(super) rows: f64,
+    /// Of all of them.
+    pub(super) bytes: f64,
+}
+
+/// Bytes of a row of the build side besides its own, and those that rows kept for sorting take.
+const HASHED_BYTES: f64 = 80.0;
+const SORTED_BYTES: f64 = 48.0;
+/// Levels of partitions that are considered.
+const LEVELS: u32 = 4;
+/// A device's logical block: what it really is makes little difference.
+const LOGICAL_BLOCK: usize = 512;
+
+impl Spill {
+    pub(super) fn plus(self, other: Spill) -> Spill {
+        Spill { bytes: self.bytes + other.bytes, us: self.us + other.us }
+    }
+}
+
+impl Costs {
+    /// A sort of these rows in this share of memory: runs, which are merged, more than once if
+    /// there are very many.
+    pub(super) fn sort_spill(&self, side: Side, share: f64) -> Spill {
+        if side.bytes + side.rows * SORTED_BYTES <= share {
+            return Spill::default();
+        }
+        let sizes = Sizes::new(share as usize, LOGICAL_BLOCK);
+        let longest = (side.bytes / side.rows.max(1.0)) as usize;
+        let ways = sizes.ways(longest);
+        let mut runs = ((side.bytes + side.rows * SORTED_BYTES) / share).ceil().max(2.0);
+        let mut spill = Spill::default();
+        loop {
+            let merged = (runs as usize).min(ways);
+            let write = self.written_us(side.bytes, sizes.run());
+            // Those whose buffer is empty are read together: half of them, in the mean.
+            let request = (sizes.merged(merged, longest), Order::Random);
+            let read = self.read_again_us(side.bytes, request, merged as f64 / 2.0, side.bytes);
+            spill = spill.plus(Spill { bytes: side.bytes, us: write + read });
+            runs /= ways as f64;
+            if runs <= 1.0 {
+                return spill;
+            }
+        }
+    }
+
+    /// A hash join in this share of memory, `matching` of whose probe rows have a partner.
+    pub(super) fn hash_spill(&self, build: Side, probe: Side, matching: f64, share: f64) -> Spill {
+        let sizes = Sizes::new(share as usize, LOGICAL_BLOCK);
+        let (partitions, kept) = (sizes.partitions() as f64, share * 9.0 / 16.0);
+        let (mut each, mut joins) = (build.bytes + build.rows * HASHED_BYTES, 1.0);
+        let mut spill = Spill::default();
+        for _ in 0..LEVELS {
+            if each <= kept {
+                break;
+            }
+            // Whole partitions go.
+            let out = (partitions * (1.0 - kept / each)).ceil();
+            let part = out / partitions * joins;
+            let bytes = part * (build.bytes + matching * probe.bytes);
+            // The blocks of a buffer that are full; a partition's of them lie together.
+            let stream = sizes.stream() as f64 * 0.75;
+            let piece = ((stream / out) as usize).max(sizes.block).next_power_of_two();
+            let gap = Order::Ascending { gap_bytes: (piece as f64 * (out - 1.0)) as u64 };
+            let depth = (sizes.scan() / piece).max(1) as f64;
+            let us = self.written_us(bytes, stream as usize)
+                + self.read_again_us(bytes, (piece, gap), depth, bytes)
+                + self.kept_us(2.0 * part * (build.rows + matching * probe.rows));
+            spill = spill.plus(Spill { bytes, us });
+            // What was not spilled is joined.
+            (joins, each) = (part, each / partitions);
+        }
+        spill
+    }
+
+    fn written_us(&self, bytes: f64, request: usize) -> f64 {
+        let of = |device: &DeviceTimes| {
+            device.request_us(&Work {
+                access: Access::Write,
+                bytes: request.next_power_of_two() as u64,
+                order: Order::Sequential,
+                depth: 1,
+                submission: Submission::Steady,
+                span_bytes: bytes as u64,
+            }) / request.next_power_of_two() as f64
+        };
+        self.spill.as_ref().map_or(0.0, |device| of(device) * bytes)
+    }
+
+    fn read_again_us(&self, bytes: f64, (request, order): (usize, Order), depth: f64, span: f64) -> f64 {
+        let request = request.next_power_of_two() as u64;
+        let work = Work {
+            access: Access::Read,
+            bytes: request,
+            order,
+            depth: (depth as u32).max(1),
+            submission: Submission::Batches,
+            span_bytes: span as u64,
+        };
+        self.spill.as_ref().map_or(0.0, |device| device.request_us(&work) * bytes / request as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs() -> Costs {
+        Costs { spill: Some(DeviceTimes::assumed()), ..Costs::assumed(4096) }
+    }
+
+    #[test]
+    fn what_fits_costs_nothing_and_little_memory_costs_more() {
+        let side = |rows: f64| Side { rows, bytes: rows * 100.0 };
+        assert_eq!(costs().sort_spill(side(1000.0), 1e6), Spill::default());
+        assert_eq!(costs().hash_spill(side(1000.0), side(1e6), 1.0, 1e6), Spill::default());
+        let shares = [30e6, 10e6, 1e6, 1e5];
+        let sorts = shares.map(|share| costs().sort_spill(side(1e6), share));
+        let joins = shares.map(|share| costs().hash_spill(side(1e6), side(3e6), 1.0, share));
+        for spills in [sorts, joins] {
+            assert!(spills.is_sorted_by(|a, b| a.bytes <= b.bytes && a.us < b.us * 1.05), "{spills:?}");
+        }
+        assert_eq!(sorts[0].bytes, 1e8, "once");
+        assert!(joins[0].bytes < 4e8 && joins[2].bytes > 3.9e8, "a part stays in memory: {joins:?}");
+        let unmatched = costs().hash_spill(side(1e6), side(3e6), 0.0, 1e7);
+        assert!((unmatched.bytes - 1e8).abs() < 1e7, "the filter spares the probe side: {unmatched:?}");
+    }
+}
