@@ -65,6 +65,7 @@ pub struct Array {
     pub(crate) keeper: Arc<dyn Keeper>,
     pub(crate) ranges: Ranges,
     pub(crate) lanes: Lanes,
+    pub(crate) length: Mutex<()>,
     pub(crate) striking: Mutex<()>,
     /// Units of metadata that are alike on all members, a bit each.
     pub(crate) alike: Mutex<Vec<u64>>,
@@ -163,6 +164,7 @@ impl Array {
             keeper: options.keeper,
             ranges: Ranges::new(),
             lanes,
+            length: ranks::LENGTH.mutex(()),
             striking: ranks::STRIKING.mutex(()),
             alike: ranks::ALIKE.mutex(Vec::new()),
             idle_reads: ranks::IDLE_READS.mutex(Vec::new()),
@@ -421,11 +423,13 @@ impl Device for Array {
             let message = format!("{}: no device has {len} bytes", self.info.name);
             return Err(DeviceError::new(DeviceErrorKind::NoSpace, message));
         };
+        let _length = self.length.lock();
         self.each(|_| Some(Work::Grow(bytes, fill)))
     }
 
     fn shrink(&self, len: u64) -> Result<(), DeviceError> {
         let Some(bytes) = self.map.member_len(len) else { return Ok(()) };
+        let _length = self.length.lock();
         self.each(|_| Some(Work::Shrink(bytes)))
     }
 

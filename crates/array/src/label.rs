@@ -120,13 +120,16 @@ impl Label {
         let mut failed = None;
         for copy in 0..2 {
             let offset = copy * LABEL_STRIDE;
-            if device.len() < offset + len as u64 {
-                continue;
-            }
             let mut buf = AlignedBuf::zeroed(len);
-            if let Err(error) = device.read(offset, &mut buf) {
-                failed = Some(error);
-                continue;
+            match device.read(offset, &mut buf) {
+                Ok(()) => {}
+                // It has no label. What stands for a device that is not there has no bytes, either,
+                // but says why.
+                Err(error) if error.kind == DeviceErrorKind::OutOfRange => continue,
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
             }
             let bytes = buf[..LABEL_BYTES].try_into().expect("as long as a label");
             if let Some(found) = Label::decode(&device.info().name, bytes) {

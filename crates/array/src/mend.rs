@@ -3,7 +3,7 @@
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
-use crate::members::MemberState;
+use crate::members::{MemberState, is_enough, readable};
 use crate::meta::each_unit;
 use crate::shape::Area;
 use firndb_base::sync::Arc;
@@ -124,11 +124,13 @@ impl Array {
             return Err(DeviceError::new(DeviceErrorKind::Unusable, message));
         }
         self.map.label(self.database, member, incarnation).write(&*device)?;
+        let length = self.length.lock();
         let len = self.map.member_len(self.len()).expect("the array has that length");
         device.grow(len, firndb_device::Fill::Reserved)?;
         it.set_device(device);
         it.unrecorded.store(false, Ordering::Release);
         it.set_state(MemberState::Rebuilding);
+        drop(length);
         self.let_writes_end();
         Ok(())
     }
@@ -159,25 +161,26 @@ impl Array {
     }
 
     /// Makes what a member that is being filled should have of a group: its metadata, and fragments
-    /// of the places that are `used`, which is asked while nothing is written to them.
+    /// of the places that are `used`, which is asked while nothing is written to them. Returns how
+    /// many of these the other members could not give.
     pub fn rebuild_group(
         &self,
         member: usize,
         group: u64,
         used: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<u64, DeviceError> {
         let shape = &self.map.shape;
         self.scrub_group(group)?;
-        let mut first = 0;
+        let (mut first, mut left_out) = (0, 0);
         while first < shape.places {
             let end = (first + REBUILT_TOGETHER).min(shape.places);
             let _taken =
                 self.ranges.take_one(shape.place_offset(group, first)..shape.place_offset(group, end));
             let places: Vec<u64> = (first..end).filter(|place| used(*place)).collect();
-            self.rebuild_places(member, group, &places)?;
+            left_out += self.rebuild_places(member, group, &places)?;
             first = end;
         }
-        Ok(())
+        Ok(left_out)
     }
 
     /// Compares the copies of a group's metadata on all members that are written, and mends those
@@ -197,7 +200,7 @@ impl Array {
             .try_for_each(|unit| self.make_alike(&unit).map(drop))
     }
 
-    fn rebuild_places(&self, member: usize, group: u64, places: &[u64]) -> Result<(), DeviceError> {
+    fn rebuild_places(&self, member: usize, group: u64, places: &[u64]) -> Result<u64, DeviceError> {
         let page_bytes = self.map.shape.page_bytes as usize;
         let own = |place: u64| {
             (0..self.map.code.written()).any(|number| self.map.cells.cell(place, number).member == member)
@@ -214,18 +217,19 @@ impl Array {
             }
             Ok(())
         };
+        let mut left_out = 0;
         for run in places.chunk_by(|a, b| a + 1 == *b) {
             if fill(run).is_err() {
                 for place in run.chunks(1) {
                     match fill(place) {
                         Err(error) if !self.members[member].is_written() => return Err(error),
-                        // The page is lost, and this member's part of it does not matter.
-                        _ => {}
+                        Err(_) => left_out += 1,
+                        Ok(()) => {}
                     }
                 }
             }
         }
-        Ok(())
+        Ok(left_out)
     }
 
     fn struck_if_failed(&self, member: usize, outcome: Result<(), DeviceError>) -> Result<(), DeviceError> {
@@ -250,8 +254,17 @@ impl Array {
         }
     }
 
-    /// A member is not used any more, which the keeper has made durable.
-    pub fn give_up(&self, member: usize) {
+    /// A member is not used any more once `record` has made that durable, if the others are enough;
+    /// returns whether they are. No other is struck meanwhile.
+    ///
+    /// Errors: those of `record`; then the member stays what it was.
+    pub fn give_up<E>(&self, member: usize, record: impl FnOnce() -> Result<(), E>) -> Result<bool, E> {
+        let _one_at_a_time = self.striking.lock();
+        if !is_enough(&self.map, readable(&self.members) & !(1 << member)) {
+            return Ok(false);
+        }
+        record()?;
         self.members[member].set_state(MemberState::Struck);
+        Ok(true)
     }
 }

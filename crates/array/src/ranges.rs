@@ -1,8 +1,9 @@
 //! Ranges of the file above that threads write or mend.
 //!
-//! A thread takes all ranges of a call at once, and waits while another one has any byte of them.
-//! So nothing is written to a place while it is rebuilt or scrubbed, and copies of metadata are not
-//! mended with what is being replaced.
+//! A thread takes all ranges of a call at once, and waits while another one has any byte of them,
+//! or came earlier and waits for any. So nothing is written to a place while it is rebuilt or
+//! scrubbed, copies of metadata are not mended with what is being replaced, and a thread that wants
+//! everything gets it, however many others there are.
 
 use crate::ranks;
 use firndb_base::sync::{Condvar, Mutex, RankHold};
@@ -11,8 +12,17 @@ use std::ops::Range;
 /// The ranges that are taken.
 #[derive(Debug)]
 pub(crate) struct Ranges {
-    taken: Mutex<Vec<Range<u64>>>,
+    state: Mutex<State>,
     freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: Vec<Range<u64>>,
+    /// Of threads that wait, in the order in which they came, each with its number.
+    waiting: Vec<(u64, Vec<Range<u64>>)>,
+    /// Threads that have waited so far.
+    came: u64,
 }
 
 /// Ranges that the calling thread has until this is dropped.
@@ -22,9 +32,19 @@ pub(crate) struct Taken<'a> {
     _hold: RankHold,
 }
 
+impl State {
+    /// Whether any of these is taken, or wanted by a thread before number `own`.
+    fn is_barred(&self, ranges: &[Range<u64>], own: u64) -> bool {
+        let earlier = self.waiting.iter().take_while(|(number, _)| *number < own);
+        let others = self.taken.iter().chain(earlier.flat_map(|(_, wanted)| wanted));
+        let overlap = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        others.into_iter().any(|other| ranges.iter().any(|own| overlap(own, other)))
+    }
+}
+
 impl Ranges {
     pub(crate) fn new() -> Ranges {
-        Ranges { taken: ranks::RANGES.mutex(Vec::new()), freed: Condvar::new() }
+        Ranges { state: ranks::RANGES.mutex(State::default()), freed: Condvar::new() }
     }
 
     /// As [`Ranges::take`], for one range.
@@ -34,25 +54,65 @@ impl Ranges {
 
     /// Waits until no other thread has any byte of these, which do not overlap.
     pub(crate) fn take(&self, own: Vec<Range<u64>>) -> Taken<'_> {
-        let overlap = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
         let hold = ranks::RANGE.hold(std::ptr::from_ref(&self.freed).addr());
-        let mut taken = self.taken.lock();
-        while taken.iter().any(|other| own.iter().any(|own| overlap(own, other))) {
-            self.freed.wait(&mut taken);
+        let mut state = self.state.lock();
+        if state.is_barred(&own, u64::MAX) {
+            state.came += 1;
+            let number = state.came;
+            state.waiting.push((number, own.clone()));
+            while state.is_barred(&own, number) {
+                self.freed.wait(&mut state);
+            }
+            state.waiting.retain(|(waiting, _)| *waiting != number);
         }
-        taken.extend(own.iter().cloned());
+        state.taken.extend(own.iter().cloned());
         Taken { ranges: self, own, _hold: hold }
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let mut taken = self.ranges.taken.lock();
+        let mut state = self.ranges.state.lock();
         for own in &self.own {
-            let at = taken.iter().position(|range| range == own).expect("it was taken");
-            taken.swap_remove(at);
+            let at = state.taken.iter().position(|range| range == own).expect("it was taken");
+            state.taken.swap_remove(at);
         }
-        drop(taken);
+        drop(state);
         self.ranges.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firndb_base::sync::Arc;
+    use std::sync::Mutex as StdMutex;
+
+    #[test]
+    fn a_thread_that_wants_everything_is_not_passed_over() {
+        let (ranges, order) = (Arc::new(Ranges::new()), Arc::new(StdMutex::new(Vec::new())));
+        let held = ranges.take_one(0..1);
+        let take = |name: &'static str, own: Range<u64>| {
+            let (other, order) = (ranges.clone(), order.clone());
+            let waiting = ranges.state.lock().waiting.len();
+            let thread = std::thread::spawn(move || {
+                let taken = other.take_one(own);
+                order.lock().unwrap().push(name);
+                drop(taken);
+            });
+            while ranges.state.lock().waiting.len() == waiting {
+                std::thread::yield_now();
+            }
+            thread
+        };
+        // Nothing that the last one wants is taken.
+        let threads = [take("everything", 0..u64::MAX), take("a part", 5..6)];
+        assert!(order.lock().unwrap().is_empty());
+        drop(held);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), ["everything", "a part"]);
+        assert!(ranges.state.lock().taken.is_empty());
     }
 }

@@ -7,6 +7,8 @@ use firndb_base::sync::Rank;
 pub(crate) static RANGE: Rank = Rank::new(667, "a range of an array");
 /// The ranges that are taken; held briefly.
 pub(crate) static RANGES: Rank = Rank::new(668, "the ranges of an array");
+/// Held while the members get longer or shorter, or a new one as long as they are.
+pub(crate) static LENGTH: Rank = Rank::new(669, "the length of an array");
 /// Held while a member is struck.
 pub(crate) static STRIKING: Rank = Rank::new(696, "the striking of an array's member");
 /// A member's device, which is replaced under it; held briefly.

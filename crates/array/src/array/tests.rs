@@ -4,6 +4,7 @@ use crate::testing::Notes;
 use firndb_base::rng::Rng;
 use firndb_device::{Calls, FaultPlan, Faulty, MemoryDevice};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const ID: DatabaseId = DatabaseId([3; 16]);
 const GROUPS: u64 = 3;
@@ -187,6 +188,49 @@ fn one_member_too_many_is_an_error_that_strikes_nobody() {
         assert_eq!(rig.keeper.struck.lock().len(), code.spare());
         assert_eq!(rig.array.may_lose(), 0);
     }
+}
+
+/// A member is being replaced, and another one fails before that is durable: one of them is needed.
+#[test]
+fn a_member_that_fails_while_another_is_given_up_is_not_struck() {
+    for code in [Code::new(1, 2).unwrap(), Code::new(2, 3).unwrap()] {
+        let rig = Rig::new(code, code.written(), false);
+        rig.fail(1);
+        let page = AlignedBuf::zeroed(SMALL.places as usize * PAGE);
+        std::thread::scope(|scope| {
+            let mut writer = None;
+            let give_up = rig.array.give_up(0, || {
+                let write = || rig.array.write(SMALL.place_offset(0, 0), &page, Durability::Durable);
+                writer = Some(scope.spawn(write));
+                std::thread::sleep(Duration::from_millis(20));
+                Ok::<(), DeviceError>(())
+            });
+            assert_eq!(give_up, Ok(true));
+            writer.unwrap().join().unwrap().unwrap_err();
+        });
+        assert_eq!(*rig.keeper.struck.lock(), []);
+        let states: Vec<MemberState> = rig.array.status().into_iter().map(|member| member.state).collect();
+        assert_eq!(states[..2], [MemberState::Struck, MemberState::Active], "{code}");
+        assert_eq!(rig.array.give_up(1, || Ok::<(), DeviceError>(())), Ok(false), "it is needed");
+    }
+}
+
+#[test]
+fn pages_that_the_others_cannot_give_are_counted_when_a_member_is_filled() {
+    let mut counted = Vec::new();
+    for first in 0..100 {
+        let mut rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
+        rig.write_some(40);
+        assert_eq!(rig.array.give_up(0, || Ok::<(), DeviceError>(())), Ok(true));
+        rig.array.replace(0, Arc::new(MemoryDevice::new("fresh")), 2).unwrap();
+        rig.faults[1].fail_from(first, Calls::Reads, DeviceErrorKind::Failed);
+        let used: Vec<u64> = rig.pages.keys().copied().collect();
+        let is_used = |place: u64| used.contains(&SMALL.place_offset(0, place));
+        // Metadata that cannot be read ends the filling.
+        counted.extend(rig.array.rebuild_group(0, 0, &mut { is_used }));
+    }
+    assert!(counted.len() < 100 && counted[0] > 0 && counted.is_sorted_by(|a, b| a >= b), "{counted:?}");
+    assert_eq!(counted.last(), Some(&0), "all could be read before");
 }
 
 #[test]

@@ -22,8 +22,16 @@ pub(crate) struct StoreArray {
     pub members: Mutex<Vec<Arc<Counting>>>,
     /// One change at a time.
     pub changing: Mutex<()>,
-    /// Of the member that is being filled: the next group.
-    pub next_group: Mutex<u64>,
+    /// How far the member is that is being filled.
+    pub filling: Mutex<Filling>,
+}
+
+/// How far a member is that is being filled.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    pub next_group: u64,
+    /// Pages since the database was opened that the other members could not give.
+    pub left_out: u64,
 }
 
 impl StoreArray {
@@ -86,7 +94,7 @@ impl StoreArray {
             keeper,
             members: Mutex::new(members),
             changing: ranks::STORE_CHANGING.mutex(()),
-            next_group: ranks::STORE_FILLING.mutex(next),
+            filling: ranks::STORE_FILLING.mutex(Filling { next_group: next, left_out: 0 }),
         }
     }
 }

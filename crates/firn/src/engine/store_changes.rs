@@ -11,7 +11,7 @@
 
 use crate::engine::Engine;
 use crate::engine::devices::Candidate;
-use crate::engine::store_array::StoreArray;
+use crate::engine::store_array::{Filling, StoreArray};
 use crate::engine::store_array_field::StoreMember;
 use crate::engine::store_keeper::strike;
 use crate::error::Error;
@@ -42,9 +42,9 @@ impl Engine {
         let it = self.store_array()?;
         let _changing = it.changing.lock();
         let status = it.array.status();
-        let Some(now) = status.get(member) else {
+        if member >= status.len() {
             return Err(Error::not_found(format!("the store has no device {member}, but {}", status.len())));
-        };
+        }
         let filling = it.array.rebuilding();
         if filling.iter().any(|other| *other != member) {
             return Err(Error::bad_argument(format!(
@@ -52,27 +52,28 @@ impl Engine {
                 filling[0]
             )));
         }
-        if now.state == MemberState::Active && it.array.may_lose() == 0 {
+        let Candidate { device, path } = candidate;
+        let counting = Arc::new(Counting::new(device));
+        let mut filling = it.filling.lock();
+        let mut incarnation = 0;
+        let is_spare = it.array.give_up(member, || {
+            self.amend(|superblock| {
+                let members = superblock.store_members_mut();
+                incarnation = members.iter().map(|member| member.incarnation).max().unwrap_or(0) + 1;
+                let state = MemberState::Rebuilding;
+                members[member] = StoreMember { incarnation, state, rebuilt: 0, path: path.clone() };
+                if member == 0 {
+                    superblock.store_path = path;
+                }
+                Ok(())
+            })
+        })?;
+        if !is_spare {
             return Err(Error::bad_argument(format!(
                 "device {member} of the store is needed: no other has what is on it"
             )));
         }
-        let Candidate { device, path } = candidate;
-        let counting = Arc::new(Counting::new(device));
-        let mut next = it.next_group.lock();
-        let incarnation = self.amend(|superblock| {
-            let members = superblock.store_members_mut();
-            let newest = members.iter().map(|member| member.incarnation).max().unwrap_or(0);
-            let incarnation = newest + 1;
-            members[member] =
-                StoreMember { incarnation, state: MemberState::Rebuilding, rebuilt: 0, path: path.clone() };
-            if member == 0 {
-                superblock.store_path = path;
-            }
-            Ok(incarnation)
-        })?;
-        it.array.give_up(member);
-        *next = 0;
+        *filling = Filling { next_group: 0, left_out: 0 };
         if let Err(error) = it.array.replace(member, counting.clone(), incarnation) {
             // Not to be taken for one that is being filled by the next opening.
             self.amend(|superblock| {
@@ -91,17 +92,17 @@ impl Engine {
     /// Fills one more group of a new device of the store. A background step.
     pub fn fill_store_member(&self) -> Result<Progress, Error> {
         let Some(it) = &self.devices.store_array else { return Ok(Progress::Idle) };
-        let mut next = it.next_group.lock();
+        let mut filling = it.filling.lock();
         let Some(member) = it.array.rebuilding().first().copied() else { return Ok(Progress::Idle) };
-        if *next == 0 {
+        if filling.next_group == 0 {
             it.array.scrub_before_groups()?;
         }
-        if *next < it.array.groups() {
-            self.store.rebuild_group(&it.array, member, *next)?;
-            *next += 1;
-            if next.is_multiple_of(GROUPS_A_NOTE) {
+        if filling.next_group < it.array.groups() {
+            filling.left_out += self.store.rebuild_group(&it.array, member, filling.next_group)?;
+            filling.next_group += 1;
+            if filling.next_group.is_multiple_of(GROUPS_A_NOTE) {
                 it.array.sync_rebuilt(member)?;
-                self.note_filling(member, MemberState::Rebuilding, *next)?;
+                self.note_filling(member, MemberState::Rebuilding, filling.next_group)?;
             }
             return Ok(Progress::Worked);
         }
@@ -111,7 +112,12 @@ impl Engine {
         }
         it.array.finish_rebuilding(member);
         let may_lose = it.array.may_lose();
-        let message = format!("device {member} of the store has been filled; {may_lose} may be lost now");
+        let but = match filling.left_out {
+            0 => String::new(),
+            pages => format!(", but for {pages} pages that the others could not give: scrub it"),
+        };
+        let message =
+            format!("device {member} of the store has been filled{but}; {may_lose} may be lost now");
         it.keeper.report(StoreEventKind::Filled, member, message);
         Ok(Progress::Worked)
     }
@@ -140,6 +146,6 @@ impl Engine {
     pub fn filled(&self) -> Option<(usize, u64, u64)> {
         let it = self.devices.store_array.as_ref()?;
         let member = it.array.rebuilding().first().copied()?;
-        Some((member, *it.next_group.lock(), it.array.groups()))
+        Some((member, it.filling.lock().next_group, it.array.groups()))
     }
 }

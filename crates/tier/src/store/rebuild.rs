@@ -10,13 +10,14 @@ use firndb_array::Array;
 impl Store {
     /// Fills a new member of `array`, which is the store's device, with what it should have of a
     /// group. A place is in use if the map names it, or a write of it is under way, or what freed
-    /// it is not durable yet; all others are written before they are read.
+    /// it is not durable yet; all others are written before they are read. Returns how many pages
+    /// the other members could not give.
     ///
     /// Errors: a page cannot be read from the other members, the new one cannot be written.
-    pub fn rebuild_group(&self, array: &Array, member: usize, group: u64) -> Result<(), TierError> {
+    pub fn rebuild_group(&self, array: &Array, member: usize, group: u64) -> Result<u64, TierError> {
         let pins = match self.pin(&[MetaId::Bitmap(group)]) {
             Ok(pins) => Some(pins),
-            Err(error) if error.kind == TierErrorKind::NotAllocated => return Ok(()),
+            Err(error) if error.kind == TierErrorKind::NotAllocated => return Ok(0),
             // Which of its places are in use is not known, so all are.
             Err(error) if error.concerns_the_page() => None,
             Err(error) => return Err(error),

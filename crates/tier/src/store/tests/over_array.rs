@@ -30,6 +30,10 @@ fn open(devices: Vec<Arc<dyn Device>>) -> Result<Array, DeviceError> {
     Array::open(found.collect(), options(&Arc::default()))
 }
 
+fn give_up(array: &Array, member: usize) -> bool {
+    array.give_up(member, || Ok::<(), DeviceError>(())).unwrap()
+}
+
 /// Codes of four members, and of three.
 const CODES: [(usize, usize, usize); 5] = [(1, 2, 3), (2, 3, 3), (3, 4, 4), (2, 4, 4), (1, 1, 2)];
 
@@ -102,7 +106,7 @@ fn the_store_does_what_a_map_does_over_members_that_come_and_go() {
             if step % 150 == 149 && code.spare() > 0 {
                 // One is lost, and another device takes its place while work goes on.
                 let member = rng.below(of as u64) as usize;
-                array.give_up(member);
+                assert!(give_up(&array, member), "it is spare");
                 (0..20).for_each(|_| model.step());
                 incarnation += 1;
                 let fresh: Arc<dyn Device> = Arc::new(MemoryDevice::new("fresh"));
@@ -121,7 +125,8 @@ fn the_store_does_what_a_map_does_over_members_that_come_and_go() {
         }
         assert!(keeper.struck.lock().is_empty() && keeper.repaired.lock().is_empty());
         // All that is left must do without the first members, which were rebuilt or not.
-        (0..code.spare()).for_each(|member| array.give_up(member));
+        (0..code.spare()).for_each(|member| assert!(give_up(&array, member)));
+        assert!(!give_up(&array, code.spare()), "the others are not enough");
         compare(&model.store, &model.pages);
         let report = model.store.check(true, &mut |_| {}).unwrap();
         assert_eq!(report.damage, Vec::<String>::new());
