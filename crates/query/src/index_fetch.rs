@@ -85,7 +85,9 @@ impl IndexFetch {
         if self.from == self.keys.len() {
             self.from = 0;
             self.keys.clear();
-            while self.keys.has_space(context)
+            let most = self.or_scan.as_ref().map_or(u64::MAX, |may_scan| may_scan.or_scan.entries);
+            while self.keys.len() as u64 <= most
+                && self.keys.has_space(context)
                 && let Some((_, primary_key)) = self.cursor.next_entry(txn)?
             {
                 self.keys.push(primary_key)?;

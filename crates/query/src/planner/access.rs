@@ -157,7 +157,7 @@ impl Use<'_> {
     /// the scan and nothing here: they insure against an estimate that is far too high.
     fn adaptive_fetch(&self, access: Access, entries: f64, scan: &Access, costs: &Costs) -> Access {
         /// What is little.
-        const INSURANCE: f64 = 0.05;
+        const INSURANCE: f64 = 0.03;
         let fetch = |entries: f64| self.index_fetch(access.clone(), entries, costs);
         // The least number of entries at which a scan is cheaper, by halves.
         let (mut low, mut high) = (0.0, self.facts.rows.max(1.0));
@@ -253,7 +253,9 @@ impl Use<'_> {
         let visited = lists * self.facts.leaves_of(path, entries / lists);
         let leaves = costs.read_again(self.facts.leaves_of(path, entries.min(self.facts.rows)), visited);
         let pages = costs.by_tier(leaves, self.facts.residency);
-        let read = costs.pages_us(pages, Reading::Ascending(leaves / lists), self.facts.tree());
+        let list = visited / lists;
+        let reading = Reading::Ascending { list, depth: list };
+        let read = costs.pages_us(pages, reading, self.facts.tree());
         (pages, read + costs.lookups_us(entries) + costs.rows_us(entries))
     }
 }

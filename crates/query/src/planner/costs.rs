@@ -15,6 +15,8 @@ use firndb_table::Residency;
 const DEPTH_MAX: f64 = 64.0;
 /// Leaves that a scan has read ahead together.
 const SCAN_AHEAD: f64 = 32.0;
+/// Reads that a scan waits for until it has as many ahead.
+const WINDOWS: f64 = 6.0;
 /// Bytes of one read of a scan, whose leaves are read ahead together.
 const SCAN_BYTES: u64 = 128 << 10;
 /// What a page of the flash cache has besides: its seal, in whole blocks.
@@ -53,8 +55,8 @@ impl Pages {
 pub(super) enum Reading {
     /// Leaves in the order of their keys, ahead of the scan.
     Scan,
-    /// Leaves known beforehand, this many together, in the order of their keys.
-    Ascending(f64),
+    /// The leaves of a list, in the order of their keys, this many together.
+    Ascending { list: f64, depth: f64 },
     /// Leaves anywhere, this many together.
     Anywhere(f64),
 }
@@ -122,14 +124,27 @@ impl Costs {
         // Flash of a cache holds pages in the order in which they came.
         let cache = match (&self.cache, pages.cache > 0.0) {
             (Some(cache), true) => {
-                let depth = if let Reading::Ascending(depth) = reading { depth } else { SCAN_AHEAD };
+                let depth = match reading {
+                    Reading::Ascending { depth, .. } | Reading::Anywhere(depth) => depth,
+                    Reading::Scan => SCAN_AHEAD,
+                };
                 pages.cache * self.read_us(cache, self.page_bytes + SEAL_BYTES, Order::Random, depth, span)
             }
             _ => 0.0,
         };
-        let store =
-            if pages.store > 0.0 { pages.store * self.store_us(pages, reading, tree, span) } else { 0.0 };
-        cache + store
+        let store = match pages.store > 0.0 {
+            true => pages.store * self.store_us(pages, reading, tree, span),
+            false => 0.0,
+        };
+        // Windows that double: a short scan waits for each.
+        let begins = match reading {
+            Reading::Scan if pages.store >= 1.0 => {
+                let waits = (pages.store + 1.0).log2().min(WINDOWS);
+                waits * self.read_us(&self.store, self.page_bytes, Order::Random, 1.0, span)
+            }
+            _ => 0.0,
+        };
+        cache + store + begins
     }
 
     /// Microseconds for each page that comes from the store.
@@ -140,20 +155,29 @@ impl Costs {
             let gap = (span as f64 / depth.clamp(1.0, DEPTH_MAX)) as u64;
             self.read_us(&self.store, self.page_bytes, Order::Ascending { gap_bytes: gap }, depth, span)
         };
+        // As many of the tree's leaves, in the order of their places.
+        let ascending = |leaves: f64, depth: f64| {
+            let gap = (tree.leaves / leaves.max(1.0) - 1.0).max(0.0) * self.page_bytes as f64;
+            self.read_us(
+                &self.store,
+                self.page_bytes,
+                Order::Ascending { gap_bytes: gap as u64 },
+                depth,
+                span,
+            )
+        };
+        let read = pages.store / pages.total().max(f64::MIN_POSITIVE);
         match reading {
             Reading::Anywhere(depth) => {
                 self.read_us(&self.store, self.page_bytes, Order::Random, depth, span)
             }
-            Reading::Ascending(depth) => {
-                let gap = (tree.leaves / pages.store.max(1.0) - 1.0).max(0.0) * self.page_bytes as f64;
-                let in_order = Order::Ascending { gap_bytes: gap as u64 };
-                let ascending = self.read_us(&self.store, self.page_bytes, in_order, depth, span);
-                adjacent * ascending + (1.0 - adjacent) * swept(depth)
+            Reading::Ascending { list, depth } => {
+                adjacent * ascending(list * read, depth) + (1.0 - adjacent) * swept(depth)
             }
-            // What is in memory is left out of the run that is read.
+            // What is in memory parts the runs that are read.
             Reading::Scan => {
-                let run = adjacent * pages.store / pages.total().max(f64::MIN_POSITIVE);
-                run * self.run_us(span) + (1.0 - run) * swept(SCAN_AHEAD)
+                let run = read * self.run_us(span) + (1.0 - read) * ascending(tree.leaves * read, SCAN_AHEAD);
+                adjacent * run + (1.0 - adjacent) * swept(SCAN_AHEAD)
             }
         }
     }

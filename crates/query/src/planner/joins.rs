@@ -221,9 +221,8 @@ impl Planner<'_> {
             !on_keys
         });
         let counted: Vec<Predicate> = counted.cloned().collect();
-        let values = self
-            .distinct(condition.keys.iter().map(|key| key.0))
-            .max(self.distinct(condition.keys.iter().map(|key| key.1)));
+        let left_values = self.distinct(condition.keys.iter().map(|key| key.0));
+        let values = left_values.max(self.distinct(condition.keys.iter().map(|key| key.1)));
         // Rows of the table for each left row, before its own conditions.
         let fanout = if condition.keys.is_empty() { facts.rows } else { facts.rows / values };
         let matching = match condition.keys.is_empty() {
@@ -241,7 +240,7 @@ impl Planner<'_> {
         let pairs = left.rows * matching * rest;
         let rows = if condition.is_outer { pairs.max(left.rows) } else { pairs };
         let filter: f64 = condition.filter.iter().map(guess).product();
-        let step = Step { planner: self, left, table, condition, fanout, rows: rows * filter };
+        let step = Step { planner: self, left, table, condition, fanout, left_values, rows: rows * filter };
         let mut all = step.with_access();
         all.extend(step.index_nested_loops());
         all.extend(step.index_sort_merge());
@@ -268,8 +267,14 @@ impl MergedEntries {
         const PIECE: f64 = 512.0;
         let blocks = ((left + pairs) * PAIR_BYTES / (share / 3.0)).ceil().max(1.0);
         let pieces = (left / PIECE).max(pairs * PAIR_BYTES / (share / 4.0)).ceil().max(blocks);
-        MergedEntries { blocks, pieces, lookups: pieces * distinct_of(right_entries, pairs / pieces) }
+        MergedEntries { blocks, pieces, lookups: met_in_parts(right_entries, pairs, pieces) }
     }
+}
+
+/// How often a value is met first in one of `parts` of as many rows, which have `values` together.
+fn met_in_parts(values: f64, rows: f64, parts: f64) -> f64 {
+    let values = values.min(rows).max(1.0);
+    parts * values * (1.0 - (1.0 - 1.0 / parts).powf(rows / values))
 }
 
 /// How many of `all` are met when as many are drawn.
@@ -286,6 +291,8 @@ struct Step<'a> {
     condition: Condition,
     /// Rows of the table for each left row, before its own conditions.
     fanout: f64,
+    /// Values that the left key columns have in all.
+    left_values: f64,
     rows: f64,
 }
 
@@ -392,8 +399,7 @@ impl Step<'_> {
             let kept = probes * (self.left_bytes() + KEPT_BYTES);
             let blocks = (kept / (share / 4.0)).ceil().max(1.0);
             // Of the left rows of a block those with one key are looked up together.
-            let values = facts.rows / self.fanout.max(f64::MIN_POSITIVE);
-            let keys = blocks * distinct_of(values * within, probes / blocks).min(probes / blocks);
+            let keys = met_in_parts(self.left_values * within, probes, blocks);
             let entries = keys * self.fanout;
             let touched = |leaves: f64| {
                 let leaves = (leaves * within).max(1.0);
@@ -403,12 +409,14 @@ impl Step<'_> {
             let (pages, us) = if path == 0 {
                 let leaves = touched(facts.leaves);
                 let pages = costs.by_tier(leaves, facts.residency);
-                let reading = Reading::Ascending(leaves / blocks);
+                let list = distinct_of(facts.leaves * within, keys / blocks);
+                let reading = Reading::Ascending { list, depth: list };
                 let us = costs.pages_us(pages, reading, facts.tree());
                 (pages, us + costs.lookups_us(keys) + costs.rows_us(keys))
             } else {
                 let own = costs.by_tier(touched(tree.leaves), tree.residency);
-                let own_us = costs.pages_us(own, Reading::Ascending(1.0), tree.tree());
+                let list = distinct_of(tree.leaves * within, keys / blocks);
+                let own_us = costs.pages_us(own, Reading::Ascending { list, depth: 1.0 }, tree.tree());
                 let lists = (entries * PAIR_BYTES / (share / 4.0)).ceil().max(blocks);
                 let (rows, rows_us) =
                     self.planner.use_of(self.table).rows_by_lists(path, entries, lists, costs);
