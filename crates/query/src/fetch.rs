@@ -9,7 +9,7 @@ use firndb_table::{Rows, TableError};
 use firndb_txn::Transaction;
 
 /// Keys of the first read, how many times more the next ones may have, and the most of any.
-const KEYS_FIRST: usize = 8;
+const KEYS_FIRST: usize = 32;
 const KEYS_GROWTH: usize = 4;
 const KEYS_MAX: usize = 512;
 
