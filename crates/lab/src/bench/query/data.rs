@@ -59,6 +59,8 @@ const ORDERS_OF_EACH: u64 = 10;
 const ORDER_PAD: usize = 84;
 /// Rows of a transaction that loads.
 const BATCH: u64 = 500;
+/// Rows after which the log is emptied.
+const ROWS_A_CHECKPOINT: u64 = 1_000_000;
 /// Bytes of log of the databases, which only loading fills.
 const LOG_BYTES: u64 = 512 << 20;
 /// Cores of the simulated machine.
@@ -157,6 +159,9 @@ fn table(
             next = end;
             Ok::<(), firndb::Error>(())
         })?;
+        if next.is_multiple_of(ROWS_A_CHECKPOINT) {
+            db.checkpoint()?;
+        }
     }
     Ok(())
 }
