@@ -1,9 +1,10 @@
 //! Looking into a database: check, stat, dump.
 
 use crate::args::{Check, Dump, Stat};
+use crate::inspect_json::{cache_json, store_json};
 use crate::json::print_json;
 use crate::tables::{self, TableRows};
-use crate::{backup, caches};
+use crate::{backup, caches, store_array};
 use firndb::{
     BufferStatistics, CacheStatistics, CheckPhase, CheckpointLimit, Database, DumpWhat, Hiding,
     HidingStatistics, ReadRateOrigin, RestartEstimate, Statistics, TierStatistics,
@@ -63,7 +64,11 @@ pub fn check(args: &Check) -> Result<(), Failure> {
         }
         report.damage.iter().for_each(|sentence| say!("DAMAGE: {sentence}"));
     }
+    let degraded = db.store_array().filter(|array| array.is_degraded());
     db.close()?;
+    if let Some(array) = degraded.filter(|_| !args.json) {
+        say!("the store lacks devices, {}: see firn array status", store_array::may_lose(&array));
+    }
     if report.is_clean() {
         if !args.json {
             say!("no damage found");
@@ -129,6 +134,7 @@ fn print_stat(
         store.metadata_pages_written,
         size::show(store.metadata_bytes_written)
     );
+    statistics.store_array.iter().for_each(store_array::print);
     if store.deltas_taken + store.delta_pages > 0 {
         say!(
             "  deltas: {} delta pages, {} deltas wait; since opening {} pages taken as deltas, {} delta pages written, \
@@ -398,33 +404,7 @@ fn stat_json(statistics: &Statistics, rows: &[TableRows]) -> Value {
             "name": setting.name, "value": setting.value, "origin": setting.origin.to_string(),
             "reason": setting.reason,
         })).collect::<Vec<_>>(),
-        "store": {"pages_allocated": statistics.store.pages_allocated, "places": statistics.store.places,
-                  "places_free": statistics.store.places_free, "places_live": statistics.store.places_live(),
-                  "places_dead": statistics.store.places_dead, "places_held": statistics.store.places_held,
-                  "places_returned": statistics.store.places_returned,
-                  "groups_emptied": statistics.store.groups_emptied, "bytes": statistics.store_device.1,
-                  "pages_read": statistics.store.pages_read, "read_requests": statistics.store.read_requests,
-                  "pages_written": statistics.store.pages_written,
-                  "map_pages_read": statistics.store.metadata_pages_read,
-                  "map_bytes_read": statistics.store.metadata_bytes_read,
-                  "map_pages_written": statistics.store.metadata_pages_written,
-                  "map_bytes_written": statistics.store.metadata_bytes_written,
-                  "deltas_taken": statistics.store.deltas_taken, "deltas_waiting": statistics.store.deltas_waiting,
-                  "delta_pages": statistics.store.delta_pages,
-                  "delta_pages_written": statistics.store.delta_pages_written,
-                  "delta_pages_read": statistics.store.delta_pages_read,
-                  "deltas_gathered": statistics.store.deltas_gathered,
-                  "deltas_merged": statistics.store.deltas_merged,
-                  "deltas_merged_for_reads": statistics.store.deltas_merged_for_reads,
-                  "reads_with_delta": statistics.store.reads_with_delta,
-                  "whole_for_size": statistics.store.whole_for_size,
-                  "whole_for_rent": statistics.store.whole_for_rent,
-                  "segments_whole": statistics.store.segments_whole,
-                  "segments_opened": statistics.store.segments_opened,
-                  "segments_emptied": statistics.store.segments_emptied,
-                  "images_moved": statistics.store.images_moved,
-                  "places_scattered": statistics.store.places_scattered,
-                  "syncs": statistics.store.syncs, "syncs_shared": statistics.store.syncs_shared},
+        "store": store_json(statistics),
         "log": {"capacity_bytes": statistics.log_space.capacity_bytes, "used_bytes": statistics.log_space.used_bytes,
                 "end_lsn": statistics.log_end.0, "durable_lsn": statistics.log_durable.0,
                 "checkpoint_lsn": statistics.checkpoint.0.0, "redo_start_lsn": statistics.checkpoint.1.0,
@@ -449,22 +429,6 @@ fn stat_json(statistics: &Statistics, rows: &[TableRows]) -> Value {
                      "reads": {"log": statistics.recovery.before_transactions().log_reads,
                                "cache": statistics.recovery.before_transactions().cache_reads,
                                "store": statistics.recovery.before_transactions().store_reads}},
-    })
-}
-
-fn cache_json(cache: &CacheStatistics) -> Value {
-    json!({
-        "slots": cache.slots, "slots_used": cache.slots_used, "pages_valid": cache.pages_valid,
-        "pages_dirty": cache.pages_dirty, "duplicate_share": cache.duplicate_share(),
-        "hits": cache.hits, "misses": cache.misses, "read_requests": cache.read_requests,
-        "groups_read": cache.groups_read, "images_read": cache.images_read, "hit_share": cache.hit_share(),
-        "dirty_enqueued": cache.dirty_enqueued, "clean_enqueued": cache.clean_enqueued,
-        "clean_declined": cache.clean_declined, "write_backs": cache.write_backs,
-        "write_reduction": cache.write_reduction(), "second_chances": cache.second_chances,
-        "discarded_invalid": cache.discarded_invalid, "discarded_clean": cache.discarded_clean,
-        "writes_by_size_kib_log2": cache.writes_by_size, "write_bytes": cache.write_bytes,
-        "segments_written": cache.segments_written, "faults": cache.faults,
-        "directory_bytes": cache.directory_bytes, "write_through": cache.write_through, "lost": cache.lost,
     })
 }
 

@@ -17,6 +17,7 @@ mod characterize_pictures;
 mod characterize_report;
 mod compact;
 mod inspect;
+mod inspect_json;
 mod json;
 mod log_array;
 mod page_files;

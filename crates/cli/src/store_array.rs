@@ -133,6 +133,22 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A line for each device of an open database, and what may be lost.
+pub fn print(status: &StoreArrayStatus) {
+    for device in &status.devices {
+        let filled = device.filled.map_or(String::new(), |(done, all)| format!(", {done} of {all} parts"));
+        say!(
+            "    device {}: {}, {}{filled}; {} reads failed, {} repairs",
+            device.member,
+            device.path,
+            device.state.name(),
+            device.failed_reads,
+            device.repairs
+        );
+    }
+    say!("    each page is {}; {}", fragments(status), may_lose(status));
+}
+
 fn fragments(status: &StoreArrayStatus) -> String {
     match (status.needed, status.written) {
         (1, 1) => "on one device".to_owned(),
@@ -141,14 +157,14 @@ fn fragments(status: &StoreArrayStatus) -> String {
     }
 }
 
-fn may_lose(status: &StoreArrayStatus) -> String {
+pub fn may_lose(status: &StoreArrayStatus) -> String {
     match status.may_lose {
         0 => "no device can be lost".to_owned(),
         some => format!("{some} could be lost without losing anything"),
     }
 }
 
-fn as_json(status: &StoreArrayStatus) -> serde_json::Value {
+pub fn as_json(status: &StoreArrayStatus) -> serde_json::Value {
     let devices: Vec<_> = status
         .devices
         .iter()

@@ -6,6 +6,7 @@ use crate::engine::recovery_report::RecoveryReport;
 use crate::engine::recovery_time::RestartEstimate;
 use crate::log_devices::LogArrayStatus;
 use crate::options::profiled::Setting;
+use crate::store_devices::StoreArrayStatus;
 use firndb_base::Lsn;
 use firndb_buffer::BufferStatistics;
 use firndb_device::{Counting, DeviceCounts};
@@ -127,6 +128,8 @@ pub struct Statistics {
     pub log_devices: Vec<(String, u64)>,
     /// The store's device: name and bytes.
     pub store_device: (String, u64),
+    /// The store's devices, if it has several.
+    pub store_array: Option<StoreArrayStatus>,
     /// The name of the flash cache's kind.
     pub cache_kind: Option<String>,
     /// The flash cache's device: name and bytes.
@@ -203,6 +206,7 @@ impl Database {
             restart: engine.restart_estimate(),
             log_devices: engine.devices.logs.list().iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
+            store_array: self.store_array(),
             cache_kind,
             cache: engine.tier.cache().map(|cache| cache.cache_statistics()),
             cache_device: engine.devices.cache_counted().map(|cache| named(&cache)),

@@ -12,6 +12,7 @@ mod lab;
 mod log_devices_are_managed;
 mod looking_changes_nothing;
 mod page_files_go_in_and_out;
+mod store_devices_are_managed;
 mod support;
 mod tables_are_analyzed;
 mod tpcc_runs_as_a_new_user_would;

@@ -1,0 +1,46 @@
+//! `firn array`, and what `stat` and `check` say of a store over several devices, as an operator
+//! uses them when one is lost.
+
+use crate::support::run;
+use std::path::Path;
+
+fn made(dir: &Path) {
+    let paths = (0..3).map(|member| format!("store.{member}"));
+    let options = firndb::Options::new().store_paths(paths).store_survives(1).buffer_bytes(1 << 20);
+    let db = options.open(dir).expect("created");
+    let table = db.create_table("rows").expect("a table");
+    for row in 0..200u64 {
+        db.transact(|tx| tx.put(&table, &row.to_be_bytes(), &[7; 900])).expect("a commit");
+    }
+    db.close().expect("closed");
+}
+
+#[test]
+fn a_lost_device_is_told_replaced_and_all_are_scrubbed() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = home.path().join("db");
+    made(&dir);
+    let text = run(&dir, "array status {db}").ended(0).out;
+    assert!(text.contains("store.2") && text.contains("1 could be lost"), "{text}");
+    let text = run(&dir, "stat {db}").ended(0).out;
+    assert!(text.contains("device 2: ") && text.contains("1 could be lost"), "{text}");
+    run(&dir, "check {db}").ended(0).says("no damage");
+
+    std::fs::remove_file(dir.join("store.1")).expect("there");
+    let text = run(&dir, "check {db}").ended(0).out;
+    assert!(text.contains("lacks devices, no device can be lost") && text.contains("no damage"), "{text}");
+    let stat: serde_json::Value =
+        serde_json::from_str(&run(&dir, "stat {db} --json").ended(0).out).expect("JSON");
+    let array = &stat["store"]["array"];
+    assert_eq!((array["degraded"].as_bool(), array["may_lose"].as_u64()), (Some(true), Some(0)), "{array}");
+
+    let text = run(&dir, "array replace {db} 1 store.new").ended(0).out;
+    assert!(text.contains("has been filled; 1 may be lost now"), "{text}");
+    let text = run(&dir, "array scrub {db}").ended(0).out;
+    assert!(text.contains("0 fragments and copies mended; 0 faults left"), "{text}");
+    run(&dir, "array replace {db} 5 store.x").ended(1).warns("no device 5");
+
+    std::fs::remove_file(dir.join("store.0")).expect("there");
+    std::fs::remove_file(dir.join("store.2")).expect("there");
+    run(&dir, "check {db}").ended(1).warns("can lose 1 of its 3");
+}
