@@ -17,10 +17,13 @@ use firndb_base::{Lsn, Progress, clock};
 use firndb_log::LogSpace;
 use std::time::Duration;
 
+/// How long writes wait for the transactions of others whose log is the oldest: those that are
+/// about to commit do so within that.
+const TRANSACTION_PATIENCE: Duration = Duration::from_millis(100);
 /// How long writes wait for a running backup that does not copy any log, before it is given up.
 const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
 /// How often the waiting writes look.
-const BACKUP_LOOK: Duration = Duration::from_millis(1);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Requests for checkpoints in vain, before only a change of the log's state allows another one: a
 /// checkpoint writes what was dirty at the one before it, and one that frees nothing may leave its
@@ -81,12 +84,21 @@ impl Engine {
         let before = self.log.space();
         // No checkpoint frees log that pages need which are not redone yet.
         self.redo_to_free_log()?;
-        let enough = |after: LogSpace| after.normal_bytes > before.normal_bytes || !after.is_tight();
+        // Others may have taken what a checkpoint freed: that it did is enough, too.
+        let enough = |after: LogSpace| {
+            after.normal_bytes > before.normal_bytes || !after.is_tight() || after.oldest > before.oldest
+        };
         // A checkpoint writes what was dirty at the one before it: the second frees what the first,
         // after a long time without any, could not. One that cannot free anything appends records
         // all the same, and these would use up the space for undoing open transactions.
         let checkpoints = if self.is_held_by_others() { 0 } else { 2 };
         for _ in 0..checkpoints {
+            self.wait_for_checkpoint()?;
+            if enough(self.log.space()) {
+                return Ok(());
+            }
+        }
+        if checkpoints > 0 && self.transactions_end() {
             self.wait_for_checkpoint()?;
             if enough(self.log.space()) {
                 return Ok(());
@@ -107,6 +119,19 @@ impl Engine {
             after.capacity_bytes,
             self.log_pinned_by(after.oldest)
         )))
+    }
+
+    /// Waits a little for the transactions that hold the oldest log; whether none does then, so
+    /// that another checkpoint frees some.
+    fn transactions_end(&self) -> bool {
+        let (oldest, since) = (self.log.space().oldest, clock::now());
+        while self.txns.oldest_needed_lsn().is_some_and(|lsn| lsn <= oldest) {
+            if since.elapsed() >= TRANSACTION_PATIENCE {
+                return false;
+            }
+            clock::sleep(LOOK);
+        }
+        true
     }
 
     /// Refuses writes while log of very many openings is retained for an archive that must not have
@@ -237,7 +262,7 @@ impl Engine {
         let mut seen = begun;
         let mut since = clock::now();
         while seen < target && since.elapsed() < BACKUP_PATIENCE {
-            clock::sleep(BACKUP_LOOK);
+            clock::sleep(LOOK);
             match self.retention.oldest_backup() {
                 Some(held) if held > seen => (seen, since) = (held, clock::now()),
                 Some(_) => {}
