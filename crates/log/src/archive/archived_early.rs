@@ -121,8 +121,10 @@ mod tests {
     use crate::options::LogOptions;
     use crate::testing::memory_device;
     use crate::write::front::{Composed, Requested};
+    use crate::write::gathering::Gathering;
     use crate::write::in_flight::rules::Rules;
     use crate::write::in_flight::slot::Slot;
+    use firndb_base::sync::Arc;
 
     fn flight(copies: usize, archived: u64, requests: &[(u64, u64, u32)]) -> Flight {
         let hider = Hider::new(Hiding::Off, &OutlierOptions::default(), 1);
@@ -131,7 +133,8 @@ mod tests {
             Slot::new(device, Owner::main(7, member), firndb_device::AlignedBuf::zeroed(512))
         };
         let rules = Rules::of(&LogOptions { copies, ..LogOptions::default() });
-        let mut flight = Flight::new((0..3).map(slot).collect(), rules, hider, Lsn(1), None);
+        let gathering = Arc::new(Gathering::new(Lsn(1)));
+        let mut flight = Flight::new((0..3).map(slot).collect(), rules, hider, Lsn(1), None, gathering);
         for &(devices, boundary, written) in requests {
             let composed =
                 Composed { offset: 0, len: 512, rest: None, from: Lsn(1), boundary: Lsn(boundary) };

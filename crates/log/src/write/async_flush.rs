@@ -6,13 +6,9 @@ use crate::write::job::Job;
 use crate::write::pipeline::{PanicGuard, Pipeline};
 use firndb_base::{Lsn, Progress};
 
-/// While a request is being written, an asynchronous flush uses a second device only once this much
-/// log is unrequested, in bytes.
-const SECOND_DEVICE_BYTES: u64 = 32 << 10;
-
 impl Log {
     /// Requests a flush to `lsn` in the background: by the workers, or by [`Log::step`] if there
-    /// are none.
+    /// are none. Workers gather what is requested within a millisecond, up to 64 KiB.
     pub fn request_flush(&self, lsn: Lsn) {
         self.pipeline.request_flush(lsn);
     }
@@ -34,18 +30,15 @@ impl Pipeline {
         if self.on_devices() >= lsn {
             return;
         }
-        let mut flight = self.flight.lock();
-        let lsn = lsn.min(self.end());
-        if !flight.ask_for_flush(lsn) {
+        let end = self.end();
+        let lsn = lsn.min(end);
+        if !self.gathering.ask(lsn) && !self.options.composes_at_flush() {
             return;
         }
+        let mut flight = self.flight.lock();
         if lsn > flight.requested_boundary() {
             self.plan_for(lsn);
-            // No thread waits for this. While a request is being written, its end triggers the next
-            // one, which then holds all log that has accumulated. Only a large amount of log is
-            // worth a second device and a thread's wake-up.
-            let gathered = self.end().since(flight.requested_boundary());
-            if flight.has_idle_set() && (!flight.is_busy() || gathered >= SECOND_DEVICE_BYTES) {
+            if flight.make_flush_due(end) {
                 self.wake_worker(&mut flight);
             }
         }
@@ -53,7 +46,7 @@ impl Pipeline {
 
     /// Composes the next request if `request_flush` asked for it and a device has free space.
     pub fn compose_async_request(&self, flight: &mut Flight) -> Option<Job> {
-        if !flight.is_flush_asked_for() || flight.failure().is_some() {
+        if !flight.is_flush_due() || flight.failure().is_some() {
             return None;
         }
         self.compose_request(flight)

@@ -21,6 +21,7 @@ pub(crate) mod completion;
 mod copies;
 mod dispatch;
 pub(crate) mod front;
+pub(crate) mod gathering;
 mod group_commit;
 pub(crate) mod in_flight;
 pub(crate) mod job;

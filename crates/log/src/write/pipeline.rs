@@ -8,6 +8,7 @@
 //! No lock is held during I/O, while checksums are computed, or while threads are woken. `end`,
 //! `on_devices` and `durable` mirror what the locks protect, so that they are read without a lock:
 //! `end` is stored under `front` (`append.rs`), the others under `flight` (`completion.rs`).
+//! `gathering` is the one that threads write without a lock.
 
 use crate::archive::signal::ArchiverSignal;
 use crate::error::LogErrorKind;
@@ -16,6 +17,7 @@ use crate::members::loss::{FailureListener, LossHandler};
 use crate::options::LogOptions;
 use crate::ranks;
 use crate::write::front::Front;
+use crate::write::gathering::Gathering;
 use crate::write::in_flight::Flight;
 use crate::write::in_flight::rules::Rules;
 use crate::write::in_flight::slot::Slot;
@@ -35,6 +37,8 @@ pub(crate) struct Pipeline {
     pub decisions: Arc<AtomicU64>,
     /// Signals the archiver.
     pub archiver_signal: ArchiverSignal,
+    /// Flushes that no thread waits for; shared with `flight`.
+    pub gathering: Arc<Gathering>,
     pub flight: Mutex<Flight>,
     pub front: Mutex<Front>,
     /// Wakes the workers; used with `flight`.
@@ -56,6 +60,7 @@ impl Pipeline {
         let hider = Hider::new(hiding, &options.outliers, slots.len());
         let lanes = options.layout.as_ref().and_then(|layout| layout.completing(slots.len(), start));
         let rules = Rules::of(&options);
+        let gathering = Arc::new(Gathering::new(start));
         let handler = OnceLock::new();
         if let Some(given) = &options.on_device_lost {
             let _ = handler.set(given.clone());
@@ -69,7 +74,8 @@ impl Pipeline {
             promised: front.promised.clone(),
             decisions: front.decisions.clone(),
             archiver_signal: ArchiverSignal::default(),
-            flight: ranks::FLIGHT.mutex(Flight::new(slots, rules, hider, start, lanes)),
+            gathering: Arc::clone(&gathering),
+            flight: ranks::FLIGHT.mutex(Flight::new(slots, rules, hider, start, lanes, gathering)),
             front: ranks::FRONT.mutex(front),
             work: Condvar::new(),
             ended: Condvar::new(),

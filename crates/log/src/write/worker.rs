@@ -3,15 +3,17 @@
 //! blocked by a device that stalls.
 //!
 //! Otherwise they sleep: without limit while the log is sealed, else for the time after which a
-//! seal is due.
+//! seal is due, or log that has gathered is looked for ([`gathering`](super::gathering)).
 
 use crate::error::{LogError, LogErrorKind};
+use crate::write::gathering::GATHER_FOR;
 use crate::write::in_flight::Flight;
 use crate::write::job::Job;
 use crate::write::pipeline::{PanicGuard, Pipeline};
 use firndb_base::Lsn;
-use firndb_base::sync::Arc;
+use firndb_base::clock::{self, Moment};
 use firndb_base::sync::thread::{self, JoinHandle};
+use firndb_base::sync::{Arc, MutexGuard};
 
 /// Starts one worker for each device: a device has one write in flight at a time, so there is a
 /// thread for every write.
@@ -47,24 +49,38 @@ impl Drop for Counted {
     }
 }
 
+/// What a worker remembers from one turn to the next.
+#[derive(Default)]
+struct Worker {
+    /// Set while it watches for the log to become idle: requests written when its last sleep began.
+    watched: Option<u64>,
+    /// Set while it is to look for log that has gathered: until when it sleeps.
+    gathers_until: Option<Moment>,
+    /// Whether it has just woken a committer as leader, having nothing to write itself. That one
+    /// may find no device with free space either, and wait again: waking it once more would go on
+    /// for as long as the write lasts that frees some.
+    has_offered: bool,
+}
+
 fn work(pipeline: &Pipeline) {
-    // Set while this worker watches for the log to become idle: requests written when its last
-    // sleep began.
-    let mut watched: Option<u64> = None;
-    // Whether this worker has just woken a committer as leader, having nothing to write itself.
-    // That one may find no device with free space either, and wait again: waking it once more would
-    // go on for as long as the write lasts that frees some.
-    let mut has_offered = false;
+    let mut worker = Worker::default();
     loop {
         let _guard = PanicGuard::new(pipeline);
         let mut flight = pipeline.flight.lock();
         if !flight.worker_arrived() {
+            if worker.gathers_until.is_some() {
+                flight.end_gathering();
+            }
             return;
         }
+        let flush_due = flight.is_flush_due();
         if let Some(job) = pipeline.next_job(&mut flight) {
+            if flush_due && (worker.gathers_until.is_some() || flight.begin_gathering()) {
+                worker.gathers_until = clock::now().after(GATHER_FOR);
+            }
             drop(flight);
             pipeline.run_as_worker(job);
-            has_offered = false;
+            worker.has_offered = false;
             continue;
         }
         if flight.is_stuck() {
@@ -73,31 +89,45 @@ fn work(pipeline: &Pipeline) {
             pipeline.fail(error);
             continue;
         }
-        let wakes = match has_offered {
+        let wakes = match worker.has_offered {
             true => flight.take_wakes(),
             false => flight.next_writer_beside_idle_worker(pipeline.end()),
         };
-        has_offered = !wakes.is_empty();
-        if has_offered {
+        worker.has_offered = !wakes.is_empty();
+        if worker.has_offered {
             pipeline.unlock_and_wake(flight, wakes);
             continue;
         }
-        if flight.begin_watch() {
-            watched = Some(flight.requests_done());
+        worker.sleep(pipeline, flight);
+    }
+}
+
+impl Worker {
+    /// Sleeps until there may be something to write. Writes a seal if one is due.
+    fn sleep(&mut self, pipeline: &Pipeline, mut flight: MutexGuard<'_, Flight>) {
+        if let Some(until) = self.gathers_until {
+            if !pipeline.work.wait_until(&mut flight, until) {
+                self.gathers_until = None;
+                flight.end_gathering();
+            }
+            return;
         }
-        let Some(before) = watched else {
+        if flight.begin_watch() {
+            self.watched = Some(flight.requests_done());
+        }
+        let Some(before) = self.watched else {
             pipeline.work.wait(&mut flight);
-            continue;
+            return;
         };
         if !flight.is_unsealed() {
             flight.end_watch();
-            watched = None;
-            continue;
+            self.watched = None;
+            return;
         }
         let in_time = pipeline.work.wait_for(&mut flight, pipeline.options.seal_after);
         let now = flight.requests_done();
         if now != before {
-            watched = Some(now);
+            self.watched = Some(now);
         } else if !in_time {
             // Nothing was written for the whole time. If no seal can be written now, try again
             // later.

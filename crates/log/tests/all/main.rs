@@ -15,6 +15,7 @@ mod crashes_keep_what_was_flushed;
 mod damage_is_reported_not_taken_for_the_end;
 mod damage_where_chunks_meet;
 mod hiding_pays;
+mod log_nobody_waits_for_gathers;
 mod no_bytes_make_a_scan_panic;
 mod places_that_cannot_be_read;
 mod reads_that_are_spoilt;

@@ -1,6 +1,7 @@
 //! Workers, flushes that no thread waits for, seals, and closing.
 
 use crate::error::LogError;
+use crate::write::gathering::GATHER_BYTES;
 use crate::write::in_flight::{Flight, Watch};
 use crate::write::job::Job;
 use firndb_base::Lsn;
@@ -67,16 +68,57 @@ impl Flight {
         self.statistics.requests
     }
 
-    /// Asks for durability up to `lsn`. Returns whether that is more than was asked for before.
-    pub fn ask_for_flush(&mut self, lsn: Lsn) -> bool {
-        let is_more = lsn > self.async_flush_target;
-        self.async_flush_target = self.async_flush_target.max(lsn);
-        is_more
+    /// Lets log gather behind what requests hold: for the worker that will look for it, or else
+    /// until somebody asks for a flush.
+    pub(super) fn let_gather(&mut self) {
+        let enough = if self.gatherer { GATHER_BYTES } else { 0 };
+        let until = self.requested_boundary.advance(enough);
+        self.flush_due = self.gathering.keep_quiet_until(until) > until;
+        if self.flush_due {
+            self.expect_flush();
+        }
     }
 
-    /// Whether `request_flush` asked for log that no request holds.
-    pub fn is_flush_asked_for(&self) -> bool {
-        self.async_flush_target > self.requested_boundary
+    /// Has log flushed that no thread waits for. Returns whether a worker is to be woken: not while
+    /// a request is being written, whose end triggers the next one, unless there is enough log for
+    /// a second device.
+    #[must_use]
+    pub fn make_flush_due(&mut self, end: Lsn) -> bool {
+        self.flush_due = true;
+        let is_enough = end.since(self.requested_boundary) >= GATHER_BYTES;
+        if is_enough || !self.is_busy() {
+            self.expect_flush();
+            return self.has_idle_set();
+        }
+        let _ = self.gathering.keep_quiet_until(self.requested_boundary.advance(GATHER_BYTES));
+        false
+    }
+
+    /// Nobody need ask any more: what gathers will be taken by the next request.
+    fn expect_flush(&self) {
+        let _ = self.gathering.keep_quiet_until(Lsn(u64::MAX));
+    }
+
+    /// Whether log that no request holds is to be flushed, although no thread waits for it.
+    pub fn is_flush_due(&self) -> bool {
+        self.flush_due
+    }
+
+    /// Makes the calling worker look again after a while for log that has gathered, unless another
+    /// does. Returns whether it is to.
+    #[must_use]
+    pub fn begin_gathering(&mut self) -> bool {
+        let begins = !std::mem::replace(&mut self.gatherer, true);
+        if begins {
+            self.let_gather();
+        }
+        begins
+    }
+
+    /// Ends the wait of the worker that looks for log that has gathered. Such log is due.
+    pub fn end_gathering(&mut self) {
+        self.gatherer = false;
+        self.let_gather();
     }
 
     /// Whether a worker takes the next request: workers write, and a waiting thread needs it.
@@ -87,7 +129,7 @@ impl Flight {
     /// Whether another worker could write as well, after one has taken a write.
     pub fn wants_another_worker(&mut self, end: Lsn) -> bool {
         let needy = self.workers_lead() && self.is_contended(end);
-        self.has_idle_set() && (self.is_flush_asked_for() || needy)
+        self.has_idle_set() && (self.flush_due || needy)
     }
 
     /// Whether log became durable that no seal has recorded.
@@ -151,10 +193,12 @@ mod tests {
     use crate::options::LogOptions;
     use crate::testing::memory_device;
     use crate::write::front::Composed;
+    use crate::write::gathering::Gathering;
     use crate::write::in_flight::rules::Rules;
     use crate::write::in_flight::slot::Slot;
     use crate::write::job::Task;
     use firndb_base::clock;
+    use firndb_base::sync::Arc;
     use firndb_device::AlignedBuf;
 
     /// Cause: the end of a seal set what is sealed, also where a later seal had ended before it on
@@ -165,7 +209,8 @@ mod tests {
             |member| Slot::new(memory_device("log", 4096), Owner::main(7, member), AlignedBuf::zeroed(512));
         let hider = Hider::new(Hiding::Off, &OutlierOptions::default(), 2);
         let rules = Rules::of(&LogOptions::default());
-        let mut flight = Flight::new((0..2).map(slot).collect(), rules, hider, Lsn(1), None);
+        let gathering = Arc::new(Gathering::new(Lsn(1)));
+        let mut flight = Flight::new((0..2).map(slot).collect(), rules, hider, Lsn(1), None, gathering);
         let seals = [(0, Lsn(10)), (1, Lsn(20))].map(|(device, lsn)| {
             let free = flight.take_device(device).expect("it is free");
             let composed = Composed { offset: 0, len: 512, rest: None, from: lsn, boundary: lsn };

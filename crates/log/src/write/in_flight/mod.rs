@@ -47,6 +47,7 @@ use crate::hedge::hiding::Hider;
 use crate::log_layout::Completing;
 use crate::options::LogStatistics;
 use crate::write::front::{Composed, Requested};
+use crate::write::gathering::Gathering;
 use crate::write::in_flight::batching::Batching;
 use crate::write::in_flight::rules::Rules;
 use crate::write::in_flight::slot::{FreeDevice, Slot, Writing};
@@ -150,8 +151,12 @@ pub(crate) struct Flight {
     hider: Hider,
     batching: Batching,
 
-    /// `request_flush` asked for durability up to this LSN; no thread waits for it.
-    async_flush_target: Lsn,
+    /// What no thread waits for; shared with the committers.
+    gathering: Arc<Gathering>,
+    /// Log that no request holds is to be flushed, although no thread waits for it.
+    flush_due: bool,
+    /// A worker will look again for log that has gathered.
+    gatherer: bool,
     /// The last LSN that a seal block recorded.
     sealed: Lsn,
     watch: Watch,
@@ -198,6 +203,7 @@ impl Flight {
         hider: Hider,
         start: Lsn,
         lanes: Option<Box<dyn Completing>>,
+        gathering: Arc<Gathering>,
     ) -> Flight {
         Flight {
             rules,
@@ -223,7 +229,9 @@ impl Flight {
             hedges: hider.is_active(),
             hider,
             batching: Batching::default(),
-            async_flush_target: start,
+            gathering,
+            flush_due: false,
+            gatherer: false,
             sealed: start,
             watch: Watch::None,
             worker_woken: false,
@@ -257,6 +265,7 @@ impl Flight {
         assert!(self.requests.back().is_none_or(|r| r.boundary <= boundary), "requests are taken in order");
         (self.next_device, self.last_device) = ((first + 1) % self.slots.len(), first);
         self.requested_boundary = requested.boundary;
+        self.let_gather();
         self.batching.took(requested.end.since(from));
         if let (Some(lanes), Some(cursor)) = (&mut self.lanes, requested.lane) {
             lanes.begin(first, cursor, boundary);

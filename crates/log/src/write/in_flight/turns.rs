@@ -94,10 +94,10 @@ impl Flight {
                 false
             };
         }
-        let async_due = self.async_flush_target > self.requested_boundary && self.has_idle_set();
+        let flush_due = self.flush_due && self.has_idle_set();
         let delayed = self.should_delay(0, end);
         let led = !delayed && !self.workers_lead() && self.wake_leader();
-        !led && (async_due || !delayed && self.workers_lead() && self.has_unrequested_waiter())
+        !led && (flush_due || !delayed && self.workers_lead() && self.has_unrequested_waiter())
     }
 
     /// Chooses a waiter as leader if a device is free and the waiter needs log that no request
