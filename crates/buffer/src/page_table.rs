@@ -27,6 +27,8 @@ use firndb_base::sync::{Mutex, MutexGuard};
 const END: u32 = u32::MAX;
 /// Frames that a lookup without lock inspects before it searches under the lock.
 const HOPS_MAX: usize = 16;
+/// Buckets in 64 bytes.
+const BUCKETS_A_LINE: u64 = 64 / size_of::<AtomicU32>() as u64;
 /// More than any number of threads that miss at the same time.
 const SHARDS: usize = 128;
 
@@ -53,7 +55,7 @@ impl PageTable {
     /// Two to four for each frame: three in four lookups or more find their frame first in its
     /// chain.
     fn buckets(frames: usize) -> usize {
-        (frames * 2).next_power_of_two()
+        (frames * 2).next_power_of_two().max(2 * BUCKETS_A_LINE as usize)
     }
 
     /// An empty table for `frames`.
@@ -66,9 +68,13 @@ impl PageTable {
         }
     }
 
+    /// Neighbouring pages, which are often wanted together, share a cache line of buckets. Which of
+    /// a line's buckets a page has depends on the hash, too: pages that are a multiple of a line
+    /// apart do not meet.
     fn bucket(&self, page: PageId) -> usize {
-        // Fibonacci hashing: neighbouring pages, the usual case, spread evenly over the high bits.
-        (page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+        let (line, in_line) = (page.0 / BUCKETS_A_LINE, page.0 % BUCKETS_A_LINE);
+        // Fibonacci hashing: neighbouring lines spread evenly over the high bits.
+        ((line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) ^ in_line) as usize
     }
 
     /// The frame that probably holds `page`. Both results are hints.
