@@ -3,7 +3,7 @@
 use crate::code::{Code, MEMBERS_MAX};
 use crate::coder::Coder;
 use crate::label::Label;
-use crate::lanes::{Failure, Job, Lanes, Work};
+use crate::lanes::{Job, Lanes, Work};
 use crate::map::Map;
 use crate::members::{Keeper, Member, MemberState, MemberStatus, is_enough, readable};
 use crate::ranges::Ranges;
@@ -133,6 +133,7 @@ impl Array {
             why.extend(refused);
             members.push(Member::new(device, state, state != member.state));
         }
+        strike_the_short(&members);
         if !is_enough(&map, readable(&members)) {
             let may = format!("the store can lose {} of its {} members", map.code.spare(), map.members);
             return Err(missing(&why, &may));
@@ -145,7 +146,7 @@ impl Array {
         let devices = || members.iter().filter(|member| member.is_written()).map(Member::device);
         let info = DeviceInfo {
             name: format!("the array of {}", names.join(", ")),
-            logical_block: devices().map(|device| device.info().logical_block).max().unwrap_or(512),
+            logical_block: map.block as usize,
             direct: devices().all(|device| device.info().direct),
         };
         let lanes = match options.threads && members.len() > 1 {
@@ -222,56 +223,12 @@ impl Array {
         ))
     }
 
-    /// A member missed a write. Durable when this returns, if the others are enough; else its error
-    /// is the array's.
-    pub(crate) fn strike(&self, member: usize, error: &DeviceError) -> Result<(), DeviceError> {
-        let _one_at_a_time = self.striking.lock();
-        let it = &self.members[member];
-        if !it.is_written() && !it.unrecorded.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        if !is_enough(&self.map, readable(&self.members) & !(1 << member)) {
-            return Err(error.clone());
-        }
-        self.keeper.strike(member, error)?;
-        it.set_state(MemberState::Struck);
-        it.unrecorded.store(false, Ordering::Release);
-        Ok(())
-    }
-
-    /// Makes durable that members are missing which were so when the array was opened.
-    pub(crate) fn record_missing(&self) -> Result<(), DeviceError> {
-        for (at, member) in self.members.iter().enumerate() {
-            if member.unrecorded.load(Ordering::Acquire) {
-                let message = format!(
-                    "{} was missing, or another device, when the database was opened",
-                    member.device().info().name
-                );
-                self.strike(at, &DeviceError::new(DeviceErrorKind::Unusable, message))?;
-            }
-        }
-        Ok(())
-    }
-
     /// The members that are written, each with its part of a call.
     pub(crate) fn jobs(&self, mut work: impl FnMut(usize) -> Option<Work>) -> Vec<Job> {
         let written = self.members.iter().enumerate().filter(|(_, member)| member.is_written());
         let job =
             |(member, it): (usize, &Member)| Some(Job { member, device: it.device(), work: work(member)? });
         written.filter_map(job).collect()
-    }
-
-    /// Strikes the members that failed. Returns the failures that remain: of lack of space, which
-    /// is none of the member's, and of members that cannot be done without.
-    pub(crate) fn settle(&self, failures: Vec<Failure>) -> Vec<Failure> {
-        let settle = |failure: Failure| match failure.error.kind {
-            DeviceErrorKind::NoSpace => Some(failure),
-            _ => {
-                let error = self.strike(failure.member, &failure.error).err()?;
-                Some(Failure { error, ..failure })
-            }
-        };
-        failures.into_iter().filter_map(settle).collect()
     }
 
     /// Has every member that is written do something; fails with the first failure that remains.
@@ -292,6 +249,18 @@ impl Array {
         let mut idle = self.idle_reads.lock();
         if idle.len() < IDLE_READS {
             idle.push((own, in_flight));
+        }
+    }
+}
+
+/// A member that is being filled, and is shorter than those that are read, cannot be written.
+fn strike_the_short(members: &[Member]) {
+    let read = members.iter().filter(|member| member.is_read());
+    let least = read.map(|member| member.device().len()).min().unwrap_or(0);
+    for member in members {
+        if member.state() == MemberState::Rebuilding && member.device().len() < least {
+            member.set_state(MemberState::Struck);
+            member.unrecorded.store(true, Ordering::Release);
         }
     }
 }
@@ -429,6 +398,8 @@ impl Device for Array {
 
     fn shrink(&self, len: u64) -> Result<(), DeviceError> {
         let Some(bytes) = self.map.member_len(len) else { return Ok(()) };
+        // Nobody mends what is cut off.
+        let _taken = self.ranges.take_one(len..u64::MAX);
         let _length = self.length.lock();
         self.each(|_| Some(Work::Shrink(bytes)))
     }

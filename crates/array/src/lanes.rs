@@ -38,6 +38,8 @@ pub(crate) enum Work {
 /// A part of a call that failed.
 pub(crate) struct Failure {
     pub member: usize,
+    /// The member's device when the job began: another may have its place by now.
+    pub device: Arc<dyn Device>,
     /// Of a write: the caller's transfer.
     pub io: usize,
     pub error: DeviceError,
@@ -87,7 +89,7 @@ impl std::fmt::Debug for Lanes {
 impl Job {
     fn run(self) -> Vec<Failure> {
         let Job { member, device, work } = self;
-        let fail = |io: usize, error: DeviceError| Failure { member, io, error };
+        let fail = |io: usize, error: DeviceError| Failure { member, device: device.clone(), io, error };
         let whole = |outcome: Result<(), DeviceError>| {
             outcome.err().map(|error| fail(0, error)).into_iter().collect()
         };

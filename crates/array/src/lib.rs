@@ -42,6 +42,7 @@ mod ranges;
 mod ranks;
 mod reads;
 mod shape;
+mod strikes;
 #[doc(hidden)]
 pub mod testing;
 mod writes;

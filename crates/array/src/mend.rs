@@ -9,9 +9,13 @@ use crate::shape::Area;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
 use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability};
+use std::ops::Range;
 
 /// Places that are rebuilt together; what would write to them waits meanwhile.
 const REBUILT_TOGETHER: u64 = 64;
+
+/// What a unit of metadata consists of that could not be filled: it is no unit, and not zeros.
+const LEFT_OUT: u8 = 0xA5;
 
 /// The fragments of a place: each that could be read.
 type Fragments = Vec<Option<AlignedBuf>>;
@@ -22,12 +26,15 @@ impl Array {
     pub(crate) fn mend(&self, offset: u64, buf: &mut [u8], right: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         let range = offset..offset + buf.len() as u64;
         let [Area::Places { group, places }] = &self.map.shape.areas(range.clone())[..] else { return false };
-        if places.end - places.start != 1 || self.check(offset, buf.len()).is_err() {
+        if places.end - places.start != 1 {
             return false;
         }
         let (group, place) = (*group, places.start);
         // What is right now stays so until the fragments are written.
         let _taken = self.ranges.take_one(range);
+        if self.check(offset, buf.len()).is_err() {
+            return false;
+        }
         let fragments = self.all_fragments(group, place);
         if !self.find_right(&fragments, buf, right) {
             return false;
@@ -38,17 +45,19 @@ impl Array {
             let member = &self.members[cell.member];
             let (_, Some(wanted)) = &wanted[cell.member] else { unreachable!("it has a fragment") };
             let what = match fragment {
-                _ if !member.is_read() => continue,
+                _ if !member.is_written() => continue,
                 Some(found) if found[..] == wanted[..] => continue,
                 Some(_) => "was wrong",
                 None => "could not be read",
             };
             let at = self.map.row(group, cell.row);
-            match member.device().write(at, wanted, Durability::Durable) {
-                Ok(()) => self.repaired(cell.member, &format!("a fragment at offset {at} {what}")),
-                // The page is right all the same; what cannot be struck fails again by itself.
-                Err(error) => _ = self.strike(cell.member, &error),
-            }
+            let device = member.device();
+            let written = device.write(at, wanted, Durability::Durable);
+            // One that is being filled is not read yet, and may have got what is wrong now.
+            let reported = member.is_read();
+            self.mended(cell.member, &device, written, || {
+                reported.then(|| format!("a fragment at offset {at} {what}"))
+            });
         }
         true
     }
@@ -123,16 +132,43 @@ impl Array {
             );
             return Err(DeviceError::new(DeviceErrorKind::Unusable, message));
         }
-        self.map.label(self.database, member, incarnation).write(&*device)?;
+        let grow = || {
+            let len = self.map.member_len(self.len()).expect("the array has that length");
+            device.grow(len, firndb_device::Fill::Reserved)
+        };
+        // That may take long; what the others have grown meanwhile is little.
+        grow()?;
         let length = self.length.lock();
-        let len = self.map.member_len(self.len()).expect("the array has that length");
-        device.grow(len, firndb_device::Fill::Reserved)?;
-        it.set_device(device);
-        it.unrecorded.store(false, Ordering::Release);
-        it.set_state(MemberState::Rebuilding);
+        grow()?;
+        // With a label it is taken for a member after a crash: it must be as long as one.
+        self.map.label(self.database, member, incarnation).write(&*device)?;
+        {
+            let _one_at_a_time = self.striking.lock();
+            it.set_device(device);
+            it.set_state(MemberState::Rebuilding);
+        }
         drop(length);
         self.let_writes_end();
-        Ok(())
+        match it.is_written() {
+            true => Ok(()),
+            // A write that failed at once, of which the keeper knows.
+            false => Err(DeviceError::new(
+                DeviceErrorKind::Failed,
+                format!("{} failed as soon as it was written", it.device().info().name),
+            )),
+        }
+    }
+
+    /// Drops the device of a member that is struck: nothing is done with it any more, and it can be
+    /// opened anew. Without effect on another member.
+    pub fn release_struck(&self, member: usize, stand_in: Arc<dyn Device>) -> bool {
+        let _one_at_a_time = self.striking.lock();
+        let it = &self.members[member];
+        let is_struck = it.state() == MemberState::Struck;
+        if is_struck {
+            it.set_device(stand_in);
+        }
+        is_struck
     }
 
     /// Waits until all writes that are under way have ended: later ones go to every member that is
@@ -160,9 +196,16 @@ impl Array {
         self.rebuild_meta(0..self.map.shape.groups_start)
     }
 
+    /// As [`Array::rebuild_group`], of the metadata before group 0.
+    pub fn rebuild_before_groups(&self, member: usize) -> Result<u64, DeviceError> {
+        self.rebuild_units(member, 0..self.map.shape.groups_start)
+    }
+
     /// Makes what a member that is being filled should have of a group: its metadata, and fragments
     /// of the places that are `used`, which is asked while nothing is written to them. Returns how
-    /// many of these the other members could not give.
+    /// many units and pages of these the other members could not give, or do not agree on.
+    ///
+    /// Errors: the member is struck.
     pub fn rebuild_group(
         &self,
         member: usize,
@@ -170,8 +213,9 @@ impl Array {
         used: &mut dyn FnMut(u64) -> bool,
     ) -> Result<u64, DeviceError> {
         let shape = &self.map.shape;
-        self.scrub_group(group)?;
-        let (mut first, mut left_out) = (0, 0);
+        let mut first = 0;
+        let mut left_out = self
+            .rebuild_units(member, shape.group_start(group)..shape.group_start(group) + shape.places_start)?;
         while first < shape.places {
             let end = (first + REBUILT_TOGETHER).min(shape.places);
             let _taken =
@@ -191,13 +235,51 @@ impl Array {
     }
 
     /// Copies are made alike on all members that are written.
-    fn rebuild_meta(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
+    fn rebuild_meta(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        let mut outcome = Ok(());
+        for unit in self.units(range) {
+            outcome = outcome.and(self.make_alike_if_there(&unit));
+        }
+        outcome
+    }
+
+    fn units(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut units = Vec::new();
         each_unit(&self.map, range, |unit| units.push(unit));
         units
-            .into_iter()
-            .filter(|unit| unit.start < self.len())
-            .try_for_each(|unit| self.make_alike(&unit).map(drop))
+    }
+
+    /// As [`Array::make_alike`], unless the unit has been cut off.
+    fn make_alike_if_there(&self, unit: &Range<u64>) -> Result<(), DeviceError> {
+        match self.make_alike(unit) {
+            Err(error) if error.kind != DeviceErrorKind::OutOfRange => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Metadata of a member that is being filled. A unit of which no copy can be read becomes one
+    /// that is no unit on it, so that it is not taken for one that was never written.
+    fn rebuild_units(&self, member: usize, range: Range<u64>) -> Result<u64, DeviceError> {
+        let mut left_out = 0;
+        for unit in self.units(range) {
+            let _taken = self.ranges.take_one(unit.clone());
+            if self.make_taken_alike(&unit).is_ok() || self.check(unit.start, 1).is_err() {
+                continue;
+            }
+            left_out += 1;
+            self.set_doubted(&unit);
+            if self.map.holders(unit.start).any(|holder| holder == member) {
+                let device = self.members[member].device();
+                let mut bytes = AlignedBuf::zeroed((unit.end.min(self.len()) - unit.start) as usize);
+                bytes.fill(LEFT_OUT);
+                let written = device.write(self.map.meta(unit.start), &bytes, Durability::Later);
+                self.struck_if_failed(member, &device, written)?;
+            }
+        }
+        match self.members[member].is_written() {
+            true => Ok(left_out),
+            false => Err(self.too_few()),
+        }
     }
 
     fn rebuild_places(&self, member: usize, group: u64, places: &[u64]) -> Result<u64, DeviceError> {
@@ -207,24 +289,30 @@ impl Array {
         };
         let places: Vec<u64> = places.iter().copied().filter(|place| own(*place)).collect();
         let device = self.members[member].device();
+        // Returns of how many places the others' fragments do not agree.
         let fill = |run: &[u64]| {
             let mut pages = AlignedBuf::zeroed(run.len() * page_bytes);
             self.read(self.map.shape.place_offset(group, run[0]), &mut pages)?;
-            let rows = self.encode(run[0]..run[0] + run.len() as u64, &pages).swap_remove(member);
-            if let (row, Some(bytes)) = rows {
-                let written = device.write(self.map.row(group, row), &bytes, Durability::Later);
-                self.struck_if_failed(member, written)?;
+            let mut rows = self.encode(run[0]..run[0] + run.len() as u64, &pages);
+            if let (row, Some(bytes)) = &rows[member] {
+                let written = device.write(self.map.row(group, *row), bytes, Durability::Later);
+                self.struck_if_failed(member, &device, written)?;
             }
-            Ok(())
+            rows[member].1 = None;
+            Ok(self.disagreeing(group, run, &rows))
         };
         let mut left_out = 0;
         for run in places.chunk_by(|a, b| a + 1 == *b) {
-            if fill(run).is_err() {
-                for place in run.chunks(1) {
-                    match fill(place) {
-                        Err(error) if !self.members[member].is_written() => return Err(error),
-                        Err(_) => left_out += 1,
-                        Ok(()) => {}
+            let filled: Result<u64, DeviceError> = fill(run);
+            match filled {
+                Ok(disagreeing) => left_out += disagreeing,
+                Err(_) => {
+                    for place in run.chunks(1) {
+                        match fill(place) {
+                            Err(error) if !self.members[member].is_written() => return Err(error),
+                            Err(_) => left_out += 1,
+                            Ok(disagreeing) => left_out += disagreeing,
+                        }
                     }
                 }
             }
@@ -232,17 +320,48 @@ impl Array {
         Ok(left_out)
     }
 
-    fn struck_if_failed(&self, member: usize, outcome: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    /// Of how many places of a run a member that is read has other fragments than `rows`, or cannot
+    /// read them: those that were made of what some of the members gave.
+    fn disagreeing(&self, group: u64, run: &[u64], rows: &[(u64, Option<AlignedBuf>)]) -> u64 {
+        let fragment = self.map.fragment as usize;
+        let mut doubted = vec![false; run.len()];
+        for (at, (first, wanted)) in rows.iter().enumerate() {
+            let (Some(wanted), member) = (wanted, &self.members[at]) else { continue };
+            if !member.is_read() {
+                continue;
+            }
+            let mut found = AlignedBuf::zeroed(wanted.len());
+            let read = member.device().read(self.map.row(group, *first), &mut found);
+            for (doubted, place) in doubted.iter_mut().zip(run) {
+                let cells = (0..self.map.code.written()).map(|number| self.map.cells.cell(*place, number));
+                for cell in cells.filter(|cell| cell.member == at) {
+                    let own = (cell.row - first) as usize * fragment;
+                    *doubted |= read.is_err() || found[own..own + fragment] != wanted[own..own + fragment];
+                }
+            }
+        }
+        doubted.into_iter().filter(|doubted| *doubted).count() as u64
+    }
+
+    fn struck_if_failed(
+        &self,
+        member: usize,
+        device: &Arc<dyn Device>,
+        outcome: Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
         outcome.or_else(|error| {
-            self.strike(member, &error)?;
+            self.strike(member, device, &error)?;
             Err(error)
         })
     }
 
     /// Makes what was rebuilt durable: to be called before the keeper writes down how far it came,
     /// or that it is done.
+    ///
+    /// Errors: the member is struck.
     pub fn sync_rebuilt(&self, member: usize) -> Result<(), DeviceError> {
-        self.struck_if_failed(member, self.members[member].device().sync())
+        let device = self.members[member].device();
+        self.struck_if_failed(member, &device, device.sync())
     }
 
     /// The member holds all that it should, which the keeper has made durable.
@@ -251,6 +370,15 @@ impl Array {
         let it = &self.members[member];
         if it.state() == MemberState::Rebuilding {
             it.set_state(MemberState::Active);
+        }
+    }
+
+    /// A member is not filled any more: the keeper has it down as struck.
+    pub fn end_rebuilding(&self, member: usize) {
+        let _one_at_a_time = self.striking.lock();
+        let it = &self.members[member];
+        if it.state() == MemberState::Rebuilding {
+            it.set_state(MemberState::Struck);
         }
     }
 
@@ -264,7 +392,10 @@ impl Array {
             return Ok(false);
         }
         record()?;
-        self.members[member].set_state(MemberState::Struck);
+        let it = &self.members[member];
+        it.set_state(MemberState::Struck);
+        // What `record` wrote down is the next device's, which was not missing.
+        it.unrecorded.store(false, Ordering::Release);
         Ok(true)
     }
 }

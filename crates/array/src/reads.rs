@@ -233,7 +233,12 @@ impl Reads {
     /// A read of a member is complete.
     fn came(&mut self, array: &Array, in_flight: &mut InFlight, done: ReadDone) {
         let Request { member, rows } = self.requests.remove(&done.read.tag).expect("it was under way");
-        self.members[member].requests -= 1;
+        let on = &mut self.members[member];
+        on.requests -= 1;
+        if on.requests == 0 {
+            // It may have been struck, and is then to be closed.
+            on.device = None;
+        }
         if done.outcome.is_err() {
             array.members[member].failed_reads.fetch_add(1, Ordering::Relaxed);
         }

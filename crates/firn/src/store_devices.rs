@@ -168,6 +168,7 @@ impl Database {
             others.store_path.clone_from(&array.members[0].path);
         }
         refuse_own_files(named.dir, &named.whole, &others)?;
+        engine.release_struck_store_member(member);
         self.replace(member, named.open_or_make()?)
     }
 

@@ -1,3 +1,5 @@
+mod replacing;
+
 use super::*;
 use crate::shape::tests::SMALL;
 use crate::testing::Notes;
@@ -185,8 +187,9 @@ fn one_member_too_many_is_an_error_that_strikes_nobody() {
         let page = AlignedBuf::zeroed(SMALL.places as usize * PAGE);
         let failed = rig.array.write(SMALL.place_offset(0, 0), &page, Durability::Durable).unwrap_err();
         assert_eq!(failed.kind, DeviceErrorKind::Failed, "{code}");
-        assert_eq!(rig.keeper.struck.lock().len(), code.spare());
-        assert_eq!(rig.array.may_lose(), 0);
+        // What befalls so many at once may pass, and costs no redundancy if it does.
+        assert_eq!(*rig.keeper.struck.lock(), [], "{code}");
+        assert_eq!(rig.array.may_lose(), code.spare());
     }
 }
 
@@ -226,10 +229,9 @@ fn pages_that_the_others_cannot_give_are_counted_when_a_member_is_filled() {
         rig.faults[1].fail_from(first, Calls::Reads, DeviceErrorKind::Failed);
         let used: Vec<u64> = rig.pages.keys().copied().collect();
         let is_used = |place: u64| used.contains(&SMALL.place_offset(0, place));
-        // Metadata that cannot be read ends the filling.
-        counted.extend(rig.array.rebuild_group(0, 0, &mut { is_used }));
+        counted.push(rig.array.rebuild_group(0, 0, &mut { is_used }).unwrap());
     }
-    assert!(counted.len() < 100 && counted[0] > 0 && counted.is_sorted_by(|a, b| a >= b), "{counted:?}");
+    assert!(counted[0] > 0 && counted.is_sorted_by(|a, b| a >= b), "{counted:?}");
     assert_eq!(counted.last(), Some(&0), "all could be read before");
 }
 

@@ -19,7 +19,7 @@ use crate::options::callbacks::StoreEventKind;
 use firndb_array::MemberState;
 use firndb_base::Progress;
 use firndb_base::sync::Arc;
-use firndb_device::{Counting, Device};
+use firndb_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind};
 use firndb_tier::PageTier;
 use firndb_tier::store::Scrubbed;
 
@@ -94,44 +94,81 @@ impl Engine {
         let Some(it) = &self.devices.store_array else { return Ok(Progress::Idle) };
         let mut filling = it.filling.lock();
         let Some(member) = it.array.rebuilding().first().copied() else { return Ok(Progress::Idle) };
-        if filling.next_group == 0 {
-            it.array.scrub_before_groups()?;
+        match self.fill_some(it, member, &mut filling) {
+            // It failed and is struck, which was reported; the database goes on without it.
+            Err(_) if !it.array.rebuilding().contains(&member) => Ok(Progress::Worked),
+            outcome => outcome.map(|()| Progress::Worked),
         }
-        if filling.next_group < it.array.groups() {
+    }
+
+    fn fill_some(&self, it: &StoreArray, member: usize, filling: &mut Filling) -> Result<(), Error> {
+        if filling.next_group == 0 {
+            filling.left_out += it.array.rebuild_before_groups(member)?;
+        }
+        if filling.next_group < self.store.groups() {
             filling.left_out += self.store.rebuild_group(&it.array, member, filling.next_group)?;
             filling.next_group += 1;
             if filling.next_group.is_multiple_of(GROUPS_A_NOTE) {
                 it.array.sync_rebuilt(member)?;
-                self.note_filling(member, MemberState::Rebuilding, filling.next_group)?;
+                self.note_filling(it, member, MemberState::Rebuilding, filling.next_group)?;
             }
-            return Ok(Progress::Worked);
+            return Ok(());
         }
         it.array.sync_rebuilt(member)?;
-        if !self.note_filling(member, MemberState::Active, 0)? {
-            return Ok(Progress::Worked);
+        if !self.note_filling(it, member, MemberState::Active, 0)? {
+            return Ok(());
         }
         it.array.finish_rebuilding(member);
         let may_lose = it.array.may_lose();
         let but = match filling.left_out {
             0 => String::new(),
-            pages => format!(", but for {pages} pages that the others could not give: scrub it"),
+            parts => format!(
+                ", but the others could not give {parts} pages or blocks of metadata, or do not agree on them: \
+                 scrub it"
+            ),
         };
         let message =
             format!("device {member} of the store has been filled{but}; {may_lose} may be lost now");
         it.keeper.report(StoreEventKind::Filled, member, message);
-        Ok(Progress::Worked)
+        Ok(())
     }
 
-    /// Returns whether it is being filled still: it may have been struck meanwhile.
-    fn note_filling(&self, member: usize, state: MemberState, rebuilt: u64) -> Result<bool, Error> {
-        self.amend(|superblock| {
+    /// Returns whether it is being filled still: it may have been struck meanwhile, and is filled
+    /// no more then.
+    fn note_filling(
+        &self,
+        it: &StoreArray,
+        member: usize,
+        state: MemberState,
+        rebuilt: u64,
+    ) -> Result<bool, Error> {
+        let is_filled = self.amend(|superblock| {
             let noted = &mut superblock.store_members_mut()[member];
             let is_filled = noted.state == MemberState::Rebuilding;
             if is_filled {
                 (noted.state, noted.rebuilt) = (state, rebuilt);
             }
             Ok(is_filled)
-        })
+        })?;
+        if !is_filled {
+            it.array.end_rebuilding(member);
+        }
+        Ok(is_filled)
+    }
+
+    /// Closes a device of the store that is not used any more, so that it can be opened anew, in
+    /// its own place.
+    pub fn release_struck_store_member(&self, member: usize) {
+        let Some(it) = &self.devices.store_array else { return };
+        let _changing = it.changing.lock();
+        let Some(name) = it.members.lock().get(member).map(|device| device.info().name.clone()) else {
+            return;
+        };
+        let why = DeviceError::new(DeviceErrorKind::Unusable, format!("{name} is not used any more"));
+        let stand_in = Arc::new(Counting::new(Arc::new(AbsentDevice::new(&name, why))));
+        if it.array.release_struck(member, stand_in.clone()) {
+            it.members.lock()[member] = stand_in;
+        }
     }
 
     /// Reads every fragment and copy on the store's devices, and mends what is wrong.
@@ -146,6 +183,6 @@ impl Engine {
     pub fn filled(&self) -> Option<(usize, u64, u64)> {
         let it = self.devices.store_array.as_ref()?;
         let member = it.array.rebuilding().first().copied()?;
-        Some((member, it.filling.lock().next_group, it.array.groups()))
+        Some((member, it.filling.lock().next_group, self.store.groups()))
     }
 }

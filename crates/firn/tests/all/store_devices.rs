@@ -247,6 +247,54 @@ fn a_device_that_fails_is_struck_before_anything_it_lacks_is_acknowledged() {
     }
 }
 
+/// Cause: the error of the new device was returned after it had been struck. Effect: filling it in the
+/// background ended with a database that refused all work.
+#[test]
+fn a_new_device_that_fails_while_it_is_filled_is_struck_and_no_more() {
+    for shape in SHAPES {
+        for seed in 0..12 {
+            let bed = Bed::memory(shape.2);
+            let db = made(&bed, shape);
+            fill(&db, 0..300);
+            let plan = FaultPlan::new(seed);
+            let bad = Arc::new(Faulty::new(Arc::new(MemoryDevice::new("bad")), &plan));
+            let member = seed as usize % shape.2;
+            db.replace_store_device_on(member, bad).unwrap();
+            plan.fail_from(seed % 4, Calls::Writes, DeviceErrorKind::Failed);
+            while db.step().unwrap() == Progress::Worked {}
+            assert_eq!(state(&db, member), StoreMemberState::Lost, "{shape:?} {seed}");
+            fill(&db, 300..310);
+            db.replace_store_device_on(member, Arc::new(MemoryDevice::new("good"))).unwrap();
+            while db.fill_store_device().unwrap() {}
+            assert_eq!(state(&db, member), StoreMemberState::InUse);
+            verify(&db, 310);
+        }
+    }
+}
+
+/// Cause: the database kept a device open that it does not use any more. Effect: it could not be
+/// given in its own place.
+#[test]
+fn a_device_whose_contents_were_lost_takes_its_own_place_as_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("db");
+    let options = || small().background_threads(true);
+    let db = options().store_paths(["store.a", "store.b"]).store_survives(1).open(&dir).unwrap();
+    db.create_table("rows").unwrap();
+    db.close().unwrap();
+    let lost = std::fs::OpenOptions::new().write(true).open(dir.join("store.b")).unwrap();
+    let len = lost.metadata().unwrap().len();
+    lost.set_len(0).and_then(|()| lost.set_len(len)).unwrap();
+    let db = options().open(&dir).unwrap();
+    (0..60).for_each(|n| commit(&db, n).unwrap());
+    assert_eq!(state(&db, 1), StoreMemberState::Lost);
+    db.replace_store_device(1, "store.b").unwrap();
+    while db.fill_store_device().unwrap() {}
+    assert_eq!(state(&db, 1), StoreMemberState::InUse);
+    verify(&db, 60);
+    db.close().unwrap();
+}
+
 #[test]
 fn any_crash_image_opens_without_as_many_devices_as_may_be_lost() {
     for (seed, shape) in SHAPES.into_iter().enumerate() {

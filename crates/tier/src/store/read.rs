@@ -163,6 +163,7 @@ impl Store {
     #[cold]
     pub(super) fn mend(&self, page: PageId, looked: &Looked) -> bool {
         let mut bytes = AlignedBuf::zeroed(self.geometry.page_size);
+        let mut is_delta_whole = true;
         let image = match (&looked.waits, looked.entry) {
             (Some(delta), entry) => {
                 entry.place().map(|place| (place, delta.base.version, delta.base.checksum))
@@ -173,13 +174,10 @@ impl Store {
                 let Some(at) = entry.slot() else { return false };
                 let mut found = None;
                 let offset = self.geometry.place_offset(at.place);
-                self.device.read_otherwise(offset, &mut bytes, &mut |bytes| {
-                    found = self.find_delta(page, &entry, bytes).ok();
-                    found.is_some()
-                });
-                let found = found.or_else(|| {
-                    self.device.read(offset, &mut bytes).ok()?;
-                    self.find_delta(page, &entry, &bytes).ok()
+                // What makes this slot right may be wrong in another's: then nothing is made of it.
+                is_delta_whole = self.device.read_otherwise(offset, &mut bytes, &mut |bytes| {
+                    found = found.take().or_else(|| self.find_delta(page, &entry, bytes).ok());
+                    found.is_some() && page::is_whole(bytes, at.place)
                 });
                 let base = found.map(|delta| delta.base);
                 entry.place().zip(base).map(|(place, base)| (place, base.version, base.checksum))
@@ -188,7 +186,7 @@ impl Store {
         let Some((place, version, checksum)) = image else { return false };
         let offset = self.geometry.place_offset(place);
         let is_right = &mut |bytes: &[u8]| image_checksum(page, version, bytes) == checksum;
-        self.device.read_otherwise(offset, &mut bytes, is_right)
+        self.device.read_otherwise(offset, &mut bytes, is_right) && is_delta_whole
     }
 
     /// The outcome for a page that lies at no place.

@@ -8,12 +8,17 @@ use crate::error::{TierError, TierErrorKind};
 use firndb_array::Array;
 
 impl Store {
+    /// Groups that it has; what its device has behind them was never written.
+    pub fn groups(&self) -> u64 {
+        self.state.lock().space.groups()
+    }
+
     /// Fills a new member of `array`, which is the store's device, with what it should have of a
     /// group. A place is in use if the map names it, or a write of it is under way, or what freed
     /// it is not durable yet; all others are written before they are read. Returns how many pages
-    /// the other members could not give.
+    /// and units of metadata the other members could not give, or do not agree on.
     ///
-    /// Errors: a page cannot be read from the other members, the new one cannot be written.
+    /// Errors: the new member cannot be written, and is struck.
     pub fn rebuild_group(&self, array: &Array, member: usize, group: u64) -> Result<u64, TierError> {
         let pins = match self.pin(&[MetaId::Bitmap(group)]) {
             Ok(pins) => Some(pins),

@@ -36,7 +36,7 @@ impl Store {
         if let Err(error) = array.scrub_before_groups() {
             found.fault(format!("metadata before group 0: {error}"));
         }
-        for group in 0..array.groups() {
+        for group in 0..self.groups() {
             if let Err(error) = array.scrub_group(group) {
                 found.fault(format!("metadata of group {group}: {error}"));
             }

@@ -10,7 +10,7 @@
 //! checksum.
 
 use super::super::geometry::Place;
-use super::slot::seal;
+use super::slot::{Delta, seal};
 use firndb_base::codec::Malformed;
 
 const MAGIC: &[u8; 8] = b"FIRNDLTA";
@@ -67,6 +67,18 @@ pub(crate) fn slots_of(page: &[u8]) -> Result<usize, Malformed> {
     Ok(count)
 }
 
+/// Whether all of a delta page at `place` is as it was composed: each of its slots, and what lies
+/// behind them.
+pub(crate) fn is_whole(page: &[u8], place: Place) -> bool {
+    let Ok(count) = slots_of(page) else { return false };
+    let slot_is_whole = |number: usize| {
+        slot(page, number as u8).is_ok_and(|slot| Delta::decode(slot, place, page.len()).is_ok())
+    };
+    let end = TABLE_AT + (count - 1) * END_BYTES;
+    let end = usize::from(u16::from_le_bytes([page[end], page[end + 1]])) + 1;
+    (0..count).all(slot_is_whole) && page[end..].iter().all(|byte| *byte == 0)
+}
+
 /// Slot `number` of a delta page.
 pub(crate) fn slot(page: &[u8], number: u8) -> Result<&[u8], Malformed> {
     let count = slots_of(page)?;
@@ -84,7 +96,6 @@ pub(crate) fn slot(page: &[u8], number: u8) -> Result<&[u8], Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slot::Delta;
     use super::super::slot::tests::some_changes;
     use super::*;
     use crate::granules::Base;

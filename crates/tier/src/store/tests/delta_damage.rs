@@ -34,8 +34,19 @@ pub(super) fn rig(policy: Policy, count: usize) -> Rig {
 }
 
 pub(super) fn rig_on(device: MemoryDevice, policy: Policy, count: usize) -> Rig {
-    let (device, log) = (Arc::new(device), TestLog::new());
-    let store = Store::create_with(device.clone(), DATABASE, options(), LAYOUT, policy).unwrap();
+    let device = Arc::new(device);
+    rig_over(device.clone(), device, policy, count)
+}
+
+/// Over `whole`, of which `device` is a part.
+pub(super) fn rig_over(
+    whole: Arc<dyn Device>,
+    device: Arc<MemoryDevice>,
+    policy: Policy,
+    count: usize,
+) -> Rig {
+    let log = TestLog::new();
+    let store = Store::create_with(whole, DATABASE, options(), LAYOUT, policy).unwrap();
     store.attach_journal(log.clone());
     let pages = allocate(&store, &log, count).unwrap();
     write(&store, &log, &pages);
@@ -75,7 +86,7 @@ impl Rig {
     fn offset(&self, page: PageId) -> u64 {
         self.store.geometry.place_offset(self.slot(page).expect("it has a delta").place)
     }
-    fn read(&self, page: PageId) -> Result<(Lsn, Vec<u8>), TierError> {
+    pub fn read(&self, page: PageId) -> Result<(Lsn, Vec<u8>), TierError> {
         read_found(&self.store, page).map(|(found, image)| (found.version, image))
     }
 }

@@ -2,6 +2,7 @@
 //! crash.
 
 use super::crash::{Medium, run_over};
+use super::delta_damage::{AT_ONCE, rig_over};
 use super::harness::*;
 use super::model::Model;
 use crate::error::TierErrorKind;
@@ -11,7 +12,7 @@ use firndb_array::{Array, ArrayOptions, Code, MemberState, MemberToOpen};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_device::{
-    AbsentDevice, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice,
+    AbsentDevice, AlignedBuf, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice,
 };
 
 fn options(keeper: &Arc<Notes>) -> ArrayOptions {
@@ -165,6 +166,36 @@ fn rot_is_mended_by_reading_and_more_of_it_is_damage() {
     rot(2);
     let failed = read(&store, pages[3]).unwrap_err();
     assert_eq!(failed.kind, TierErrorKind::Damaged, "{failed}");
+}
+
+/// Cause: the fragments that gave one slot of a delta page were taken for right as a whole. Effect: a
+/// scrub wrote the rot in another slot over the only good copy of that.
+#[test]
+fn a_slot_that_is_right_does_not_make_its_delta_page_so() {
+    for rotten in 0..2 {
+        let bases = members(2);
+        let devices = bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect();
+        let (array, keeper) = array(Code::new(1, 2).unwrap(), devices);
+        let rig = rig_over(array.clone(), bases[rotten].clone(), AT_ONCE, 20);
+        let changed = rig.change(&rig.pages[..6], 40);
+        let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+        let mut at = 0;
+        while bytes[..8] != *b"FIRNDLTA" {
+            at += PAGE_SIZE as u64;
+            rig.device.read(at, &mut bytes).unwrap();
+        }
+        // In the last slot.
+        let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        bytes[last] ^= 1;
+        rig.device.write(at, &bytes, Durability::Durable).unwrap();
+        let found = rig.store.scrub(&array, &mut |_| {}).unwrap();
+        assert_eq!(found.damage, Vec::<String>::new());
+        assert_eq!(keeper.repaired.lock().len(), 1);
+        assert!(give_up(&array, 1 - rotten), "the one that was rotten is left");
+        for (page, changed) in rig.pages.iter().zip(&changed) {
+            assert_eq!(rig.read(*page).as_ref(), Ok(changed));
+        }
+    }
 }
 
 /// Cause: a scrub began with group 0. Effect: a rotten copy of header, totals or the first blocks

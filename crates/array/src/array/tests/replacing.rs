@@ -1,0 +1,172 @@
+//! Members that are replaced and filled, beside everything that may go wrong meanwhile.
+
+use super::*;
+
+fn failed() -> DeviceError {
+    DeviceError::new(DeviceErrorKind::Failed, "it failed")
+}
+
+fn give_up(rig: &Rig, member: usize) {
+    assert_eq!(rig.array.give_up(member, || Ok::<(), DeviceError>(())), Ok(true));
+}
+
+fn state(rig: &Rig, member: usize) -> MemberState {
+    rig.array.status()[member].state
+}
+
+/// Cause: a failure named the member, not its device. Effect: a write to the old device, which
+/// failed late, struck the new one.
+#[test]
+fn a_late_failure_of_the_old_device_is_not_the_new_ones() {
+    let rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
+    let old = rig.array.members[0].device();
+    give_up(&rig, 0);
+    rig.array.replace(0, Arc::new(MemoryDevice::new("new")), 2).unwrap();
+    rig.array.strike(0, &old, &failed()).unwrap();
+    assert_eq!(state(&rig, 0), MemberState::Rebuilding);
+    assert!(rig.keeper.struck.lock().is_empty());
+    let new = rig.array.members[0].device();
+    rig.array.strike(0, &new, &failed()).unwrap();
+    assert_eq!((state(&rig, 0), &rig.keeper.struck.lock()[..]), (MemberState::Struck, &[0][..]));
+}
+
+/// Cause: a member found missing stayed to be recorded while another device got its place. Effect:
+/// the first write struck that one where states are durable, and filling it never ended.
+#[test]
+fn a_missing_member_that_is_replaced_is_not_recorded_as_missing() {
+    let mut rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
+    rig.bases[0] = Arc::new(MemoryDevice::new("blank"));
+    rig.reopen(&[1; 2]).unwrap();
+    give_up(&rig, 0);
+    rig.write_some(1);
+    assert!(rig.keeper.struck.lock().is_empty());
+}
+
+/// Cause: `shrink` took no range. Effect: a scrub beside it took what was cut off meanwhile for
+/// unreadable, and a member that refused to be written there was struck.
+#[test]
+fn nothing_is_cut_off_while_it_is_mended() {
+    let rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
+    let (unit, cut) = (SMALL.group_start(2)..SMALL.group_start(2) + 512, SMALL.group_start(1));
+    std::thread::scope(|scope| {
+        let taken = rig.array.ranges.take_one(unit.clone());
+        let shrinking = scope.spawn(|| rig.array.shrink(cut));
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(rig.array.len(), SMALL.group_start(GROUPS));
+        rig.array.make_taken_alike(&unit).unwrap();
+        drop(taken);
+        shrinking.join().unwrap().unwrap();
+    });
+    assert_eq!(rig.array.make_alike(&unit).unwrap_err().kind, DeviceErrorKind::OutOfRange);
+    rig.array.scrub_group(2).unwrap();
+    assert!(rig.keeper.struck.lock().is_empty());
+}
+
+/// Cause: a member was filled with what some of the others gave, and what was mended meanwhile was
+/// not written to it. Effect: rot was copied to it, and nobody knew.
+#[test]
+fn rot_is_noticed_while_a_member_is_filled_and_mended_on_it_too() {
+    let mut rig = Rig::new(Code::new(1, 3).unwrap(), 3, false);
+    rig.write_some(40);
+    let (&offset, &seed) = rig.pages.iter().next().unwrap();
+    let [Area::Places { group, places }] = &SMALL.areas(offset..offset + PAGE as u64)[..] else { panic!() };
+    let rotten = rig.array.map.cells.cell(places.start, 0);
+    let at = rig.array.map.row(*group, rotten.row);
+    let mut bytes = AlignedBuf::zeroed(PAGE);
+    rig.bases[rotten.member].read(at, &mut bytes).unwrap();
+    bytes[100] ^= 1;
+    rig.bases[rotten.member].write(at, &bytes, Durability::Durable).unwrap();
+    let filled = (rotten.member + 1) % 3;
+    give_up(&rig, filled);
+    let new = Arc::new(MemoryDevice::new("new"));
+    rig.array.replace(filled, new.clone(), 2).unwrap();
+    let used: Vec<u64> = rig.pages.keys().copied().collect();
+    let is_used = |place: u64| used.contains(&SMALL.place_offset(*group, place));
+    assert_eq!(rig.array.rebuild_group(filled, *group, &mut { is_used }), Ok(1));
+    let (wanted, mut page) = (page_of(seed), AlignedBuf::zeroed(PAGE));
+    assert!(rig.array.read_otherwise(offset, &mut page, &mut |page| page == &wanted[..]));
+    let number = (0..3).find(|number| rig.array.map.cells.cell(places.start, *number).member == filled);
+    let own = rig.array.map.cells.cell(places.start, number.unwrap());
+    new.read(rig.array.map.row(*group, own.row), &mut bytes).unwrap();
+    assert_eq!(bytes[..PAGE], wanted[..]);
+}
+
+/// Cause: a unit of metadata that no other member could give ended the filling. Effect: the store
+/// refused work, after each opening anew. And zeros would be taken for one that was never written.
+#[test]
+fn metadata_that_the_others_cannot_give_is_no_unit_on_the_new_member() {
+    let mut rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
+    let at = SMALL.group_start(1);
+    rig.array.write(at, &unit(7), Durability::Durable).unwrap();
+    give_up(&rig, 0);
+    let new = Arc::new(MemoryDevice::new("new"));
+    rig.array.replace(0, new.clone(), 2).unwrap();
+    rig.faults[1].fail_from(0, Calls::Reads, DeviceErrorKind::Failed);
+    let left_out = rig.array.rebuild_group(0, 1, &mut |_| false).unwrap();
+    assert!(left_out > 0);
+    rig.array.sync_rebuilt(0).unwrap();
+    rig.array.finish_rebuilding(0);
+    let mut found = AlignedBuf::zeroed(512);
+    assert_eq!(rig.array.read(at, &mut found).unwrap_err().kind, DeviceErrorKind::Failed);
+    assert!(rig.keeper.struck.lock().is_empty(), "its reads fail, and it has the unit perhaps");
+    rig.bases[0] = new;
+    rig.reopen(&[2, 1]).unwrap();
+    rig.array.read(at, &mut found).unwrap();
+    assert_eq!(found[..], unit(7)[..]);
+}
+
+/// Cause: a copy that could not be mended failed the read. Effect: metadata could not be read,
+/// though a whole copy was there; and a member that was full was struck.
+#[test]
+fn a_copy_that_cannot_be_mended_fails_no_read() {
+    for kind in [DeviceErrorKind::Failed, DeviceErrorKind::NoSpace] {
+        let mut rig = Rig::new(Code::new(2, 3).unwrap(), 3, false);
+        let at = SMALL.group_start(1);
+        rig.array.write(at, &unit(7), Durability::Durable).unwrap();
+        let holders: Vec<usize> = rig.array.map.holders(at).collect();
+        let spare = (0..3).find(|member| !holders.contains(member)).unwrap();
+        give_up(&rig, spare);
+        rig.bases[holders[0]].write(rig.array.map.meta(at), &unit(6), Durability::Durable).unwrap();
+        rig.reopen(&[1; 3]).unwrap();
+        rig.faults[holders[0]].fail_from(0, Calls::Writes, kind);
+        let mut found = AlignedBuf::zeroed(512);
+        for _ in 0..2 {
+            rig.array.read(at, &mut found).unwrap();
+            assert_eq!(found[..], unit(7)[..], "and not the other copy, the second time");
+        }
+        assert!(rig.keeper.struck.lock().is_empty(), "it is needed");
+    }
+}
+
+/// Nothing is done with a struck device any more, so it can be opened anew.
+#[test]
+fn a_struck_device_is_dropped() {
+    let mut rig = Rig::new(Code::new(1, 2).unwrap(), 2, true);
+    rig.write_some(10);
+    rig.check_all();
+    assert!(!rig.array.release_struck(0, Arc::new(MemoryDevice::new("none"))), "it is in use");
+    rig.fail(0);
+    rig.write_some(3);
+    assert_eq!(state(&rig, 0), MemberState::Struck);
+    let device = Arc::downgrade(&rig.array.members[0].device());
+    assert!(rig.array.release_struck(0, Arc::new(MemoryDevice::new("none"))));
+    assert_eq!(device.strong_count(), 0);
+    rig.check_all();
+}
+
+/// A crash while it was made as long as the others.
+#[test]
+fn a_member_that_is_shorter_than_the_others_is_missing() {
+    let mut rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
+    give_up(&rig, 0);
+    let new = Arc::new(MemoryDevice::new("new"));
+    rig.array.replace(0, new.clone(), 2).unwrap();
+    rig.bases[0] = new.clone();
+    rig.reopen(&[2, 1]).unwrap();
+    assert_eq!(state(&rig, 0), MemberState::Rebuilding);
+    new.shrink(new.len() - 512).unwrap();
+    rig.reopen(&[2, 1]).unwrap();
+    assert_eq!(state(&rig, 0), MemberState::Struck);
+    rig.write_some(1);
+    assert_eq!(*rig.keeper.struck.lock(), [0]);
+}
