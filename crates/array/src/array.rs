@@ -133,7 +133,7 @@ impl Array {
             why.extend(refused);
             members.push(Member::new(device, state, state != member.state));
         }
-        strike_the_short(&members);
+        lengthen(&members);
         if !is_enough(&map, readable(&members)) {
             let may = format!("the store can lose {} of its {} members", map.code.spare(), map.members);
             return Err(missing(&why, &may));
@@ -253,12 +253,17 @@ impl Array {
     }
 }
 
-/// A member that is being filled, and is shorter than those that are read, cannot be written.
-fn strike_the_short(members: &[Member]) {
+/// Makes a member that is being filled as long as those that are read: a crash while all grew may
+/// have left it shorter. One that cannot be is missing.
+fn lengthen(members: &[Member]) {
     let read = members.iter().filter(|member| member.is_read());
     let least = read.map(|member| member.device().len()).min().unwrap_or(0);
     for member in members {
-        if member.state() == MemberState::Rebuilding && member.device().len() < least {
+        let device = member.device();
+        if member.state() == MemberState::Rebuilding
+            && device.len() < least
+            && device.grow(least, Fill::Reserved).is_err()
+        {
             member.set_state(MemberState::Struck);
             member.unrecorded.store(true, Ordering::Release);
         }

@@ -25,7 +25,16 @@ impl Array {
     /// those anew that are wrong or cannot be read. `false` if no fragments do.
     pub(crate) fn mend(&self, offset: u64, buf: &mut [u8], right: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         let range = offset..offset + buf.len() as u64;
-        let [Area::Places { group, places }] = &self.map.shape.areas(range.clone())[..] else { return false };
+        let areas = self.map.shape.areas(range.clone());
+        let (group, places) = match &areas[..] {
+            [Area::Places { group, places }] => (group, places),
+            [Area::Meta(_)] if self.check(offset, buf.len()).is_ok() => {
+                // One of the copies may be whole, and an old one.
+                self.units(range).iter().for_each(|unit| self.set_doubted(unit));
+                return self.read_meta(offset, buf).is_ok() && right(buf);
+            }
+            _ => return false,
+        };
         if places.end - places.start != 1 {
             return false;
         }
@@ -123,23 +132,9 @@ impl Array {
     ) -> Result<(), DeviceError> {
         let it = &self.members[member];
         assert!(!it.is_read(), "a member that is read is not replaced");
-        if device.info().logical_block > self.info().logical_block {
-            let message = format!(
-                "{} has blocks of {} bytes, the array's have at most {}",
-                device.info().name,
-                device.info().logical_block,
-                self.info().logical_block
-            );
-            return Err(DeviceError::new(DeviceErrorKind::Unusable, message));
-        }
-        let grow = || {
-            let len = self.map.member_len(self.len()).expect("the array has that length");
-            device.grow(len, firndb_device::Fill::Reserved)
-        };
-        // That may take long; what the others have grown meanwhile is little.
-        grow()?;
+        self.prepare(&*device)?;
         let length = self.length.lock();
-        grow()?;
+        self.prepare(&*device)?;
         // With a label it is taken for a member after a crash: it must be as long as one.
         self.map.label(self.database, member, incarnation).write(&*device)?;
         {
@@ -157,6 +152,24 @@ impl Array {
                 format!("{} failed as soon as it was written", it.device().info().name),
             )),
         }
+    }
+
+    /// Makes a device as long as the members, so that it can take the place of one. That may take
+    /// long.
+    ///
+    /// Errors: it cannot be a member, or not be so long.
+    pub fn prepare(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        if device.info().logical_block > self.info().logical_block {
+            let message = format!(
+                "{} has blocks of {} bytes, the array's have at most {}",
+                device.info().name,
+                device.info().logical_block,
+                self.info().logical_block
+            );
+            return Err(DeviceError::new(DeviceErrorKind::Unusable, message));
+        }
+        let len = self.map.member_len(self.len()).expect("the array has that length");
+        device.grow(len, firndb_device::Fill::Reserved)
     }
 
     /// Drops the device of a member that is struck: nothing is done with it any more, and it can be
@@ -205,7 +218,7 @@ impl Array {
     /// of the places that are `used`, which is asked while nothing is written to them. Returns how
     /// many units and pages of these the other members could not give, or do not agree on.
     ///
-    /// Errors: the member is struck.
+    /// Errors: the member cannot be written: it is struck, unless it is full.
     pub fn rebuild_group(
         &self,
         member: usize,
@@ -263,15 +276,23 @@ impl Array {
         let mut left_out = 0;
         for unit in self.units(range) {
             let _taken = self.ranges.take_one(unit.clone());
-            if self.make_taken_alike(&unit).is_ok() || self.check(unit.start, 1).is_err() {
+            if self.check(unit.start, 1).is_err() {
                 continue;
             }
-            left_out += 1;
-            self.set_doubted(&unit);
-            if self.map.holders(unit.start).any(|holder| holder == member) {
-                let device = self.members[member].device();
+            let made = self.make_taken_alike(&unit);
+            if made.is_ok() && self.is_alike(&unit) {
+                continue;
+            }
+            let bytes = made.unwrap_or_else(|_| {
+                left_out += 1;
+                self.set_doubted(&unit);
                 let mut bytes = AlignedBuf::zeroed((unit.end.min(self.len()) - unit.start) as usize);
                 bytes.fill(LEFT_OUT);
+                bytes
+            });
+            // Perhaps it is this member that could not be written: then that ends the filling.
+            if self.map.holders(unit.start).any(|holder| holder == member) {
+                let device = self.members[member].device();
                 let written = device.write(self.map.meta(unit.start), &bytes, Durability::Later);
                 self.struck_if_failed(member, &device, written)?;
             }
@@ -289,32 +310,29 @@ impl Array {
         };
         let places: Vec<u64> = places.iter().copied().filter(|place| own(*place)).collect();
         let device = self.members[member].device();
-        // Returns of how many places the others' fragments do not agree.
-        let fill = |run: &[u64]| {
+        // Returns of how many places the others' fragments do not agree; `None` if they cannot be
+        // read.
+        let fill = |run: &[u64]| -> Result<Option<u64>, DeviceError> {
             let mut pages = AlignedBuf::zeroed(run.len() * page_bytes);
-            self.read(self.map.shape.place_offset(group, run[0]), &mut pages)?;
+            if self.read(self.map.shape.place_offset(group, run[0]), &mut pages).is_err() {
+                return Ok(None);
+            }
             let mut rows = self.encode(run[0]..run[0] + run.len() as u64, &pages);
             if let (row, Some(bytes)) = &rows[member] {
                 let written = device.write(self.map.row(group, *row), bytes, Durability::Later);
                 self.struck_if_failed(member, &device, written)?;
             }
             rows[member].1 = None;
-            Ok(self.disagreeing(group, run, &rows))
+            Ok(Some(self.disagreeing(group, run, &rows)))
         };
         let mut left_out = 0;
         for run in places.chunk_by(|a, b| a + 1 == *b) {
-            let filled: Result<u64, DeviceError> = fill(run);
-            match filled {
-                Ok(disagreeing) => left_out += disagreeing,
-                Err(_) => {
-                    for place in run.chunks(1) {
-                        match fill(place) {
-                            Err(error) if !self.members[member].is_written() => return Err(error),
-                            Err(_) => left_out += 1,
-                            Ok(disagreeing) => left_out += disagreeing,
-                        }
-                    }
-                }
+            if let Some(disagreeing) = fill(run)? {
+                left_out += disagreeing;
+                continue;
+            }
+            for place in run.chunks(1) {
+                left_out += fill(place)?.unwrap_or(1);
             }
         }
         Ok(left_out)

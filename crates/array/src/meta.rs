@@ -32,7 +32,7 @@ impl Array {
         self.alike.lock().get_mut(word).into_iter().for_each(|found| *found &= !bit);
     }
 
-    fn is_alike(&self, unit: &Range<u64>) -> bool {
+    pub(crate) fn is_alike(&self, unit: &Range<u64>) -> bool {
         let (word, bit) = self.alike_bit(unit);
         self.alike.lock().get(word).is_some_and(|found| found & bit != 0)
     }

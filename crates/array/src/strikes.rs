@@ -45,8 +45,8 @@ impl Array {
         // The failures of a device that has been replaced, or was struck before, are nobody's.
         let is_over = |failure: &Failure| {
             let it = &self.members[failure.member];
-            !Arc::ptr_eq(&it.device(), &failure.device)
-                || !it.is_written() && !it.unrecorded.load(Ordering::Acquire)
+            let is_recorded = !it.unrecorded.load(Ordering::Acquire);
+            is_recorded && (!it.is_written() || !Arc::ptr_eq(&it.device(), &failure.device))
         };
         let is_its_own = |failure: &Failure| failure.error.kind != DeviceErrorKind::NoSpace;
         let failures: Vec<Failure> =

@@ -16,7 +16,7 @@ use crate::engine::store_array_field::StoreMember;
 use crate::engine::store_keeper::strike;
 use crate::error::Error;
 use crate::options::callbacks::StoreEventKind;
-use firndb_array::MemberState;
+use firndb_array::{Label, MemberState};
 use firndb_base::Progress;
 use firndb_base::sync::Arc;
 use firndb_device::{AbsentDevice, Counting, Device, DeviceError, DeviceErrorKind};
@@ -53,6 +53,9 @@ impl Engine {
             )));
         }
         let Candidate { device, path } = candidate;
+        self.refuse_own_member(&*device)?;
+        // Before the old one is given up: a device that is too small costs nothing.
+        it.array.prepare(&*device)?;
         let counting = Arc::new(Counting::new(device));
         let mut filling = it.filling.lock();
         let mut incarnation = 0;
@@ -87,6 +90,25 @@ impl Engine {
         let message = format!("device {member} of the store is {name} from now on, and is being filled");
         it.keeper.report(StoreEventKind::Replaced, member, message);
         Ok(())
+    }
+
+    /// Fails if a device is one of the store's that are in use.
+    fn refuse_own_member(&self, device: &dyn Device) -> Result<(), Error> {
+        let Some(label) = Label::read(device)? else { return Ok(()) };
+        let superblock = self.superblock.lock();
+        let Some(field) = &superblock.extensions.store_array else { return Ok(()) };
+        let is_own = label.database == superblock.database
+            && field.members.get(label.member).is_some_and(|member| {
+                member.incarnation == label.incarnation && member.state != MemberState::Struck
+            });
+        match is_own {
+            true => Err(Error::bad_argument(format!(
+                "{} is device {} of the store, which is in use",
+                device.info().name,
+                label.member
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Fills one more group of a new device of the store. A background step.

@@ -247,8 +247,8 @@ fn a_device_that_fails_is_struck_before_anything_it_lacks_is_acknowledged() {
     }
 }
 
-/// Cause: the error of the new device was returned after it had been struck. Effect: filling it in the
-/// background ended with a database that refused all work.
+/// Cause: the error of the new device was returned after it had been struck. Effect: filling it in
+/// the background ended with a database that refused all work.
 #[test]
 fn a_new_device_that_fails_while_it_is_filled_is_struck_and_no_more() {
     for shape in SHAPES {
@@ -458,4 +458,21 @@ fn codes_that_cannot_be_are_refused_before_anything_is_made() {
         assert_eq!(refused.kind(), ErrorKind::BadArgument, "{refused}");
         assert!(!dir.path().join("db/a").exists());
     }
+}
+
+/// Cause: the old device was given up before the new one was looked at. Effect: a device that could
+/// not take its place cost a healthy one.
+#[test]
+fn a_device_that_cannot_be_used_takes_no_place() {
+    let bed = Bed::memory(2);
+    let db = made(&bed, (1, 2, 2));
+    fill(&db, 0..300);
+    let refused = |device: Arc<dyn Device>| db.replace_store_device_on(1, device).unwrap_err().kind();
+    assert_eq!(refused(Arc::new(MemoryDevice::with("small", 512, 200_000))), ErrorKind::Full);
+    assert_eq!(refused(Arc::new(MemoryDevice::with("coarse", 4096, 1 << 30))), ErrorKind::Unusable);
+    // One device for two places would be the end of both.
+    assert_eq!(refused(bed.stores[0].clone()), ErrorKind::BadArgument);
+    assert_eq!(refused(bed.stores[1].clone()), ErrorKind::BadArgument);
+    assert_eq!(db.store_array().unwrap().may_lose, 1);
+    verify(&db, 300);
 }

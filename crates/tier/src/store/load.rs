@@ -54,6 +54,7 @@ impl Store {
         }
         if !again.is_empty() {
             let both: Vec<MetaId> = again.iter().map(|index| ids[*index]).collect();
+            both.iter().for_each(|id| self.compare_copies(*id));
             for (index, found) in again.into_iter().zip(self.load(&both)) {
                 loaded[index] = match found {
                     Ok(found) if known[index] != Some(as_known(found.image.sequence)) => {
@@ -64,6 +65,16 @@ impl Store {
             }
         }
         loaded
+    }
+
+    /// Has the device compare all copies that it has of a page, if there are several: the one that
+    /// was read is whole, and an old one.
+    fn compare_copies(&self, id: MetaId) {
+        let mut bytes = AlignedBuf::zeroed(self.geometry.meta_bytes);
+        for slot in [Slot::A, Slot::B] {
+            let offset = self.geometry.meta_offset(id, slot);
+            self.device.read_otherwise(offset, &mut bytes, &mut |_| true);
+        }
     }
 
     /// Reads metadata pages; a result for each. Memory: about 4 MiB beside the pages, five times

@@ -65,8 +65,10 @@ impl Store {
     pub(crate) fn has_lost(&self, page: PageId) -> bool {
         let Ok(Entry::Placed { version, place, checksum }) = self.entry_of(page) else { return false };
         let mut image = AlignedBuf::zeroed(self.page_size());
-        let read = self.device.read(self.geometry.place_offset(place), &mut image);
-        read.is_ok() && sentence_of(page, version, checksum, &image).is_some()
+        let offset = self.geometry.place_offset(place);
+        let is_notice = |image: &[u8]| sentence_of(page, version, checksum, image).is_some();
+        self.device.read(offset, &mut image).is_ok() && is_notice(&image)
+            || self.device.read_otherwise(offset, &mut image, &mut { is_notice })
     }
 }
 

@@ -114,11 +114,10 @@ impl Store {
             left = self.read_round(reads, &left);
         }
         let mut damaged: Vec<usize> = (0..reads.len()).filter(|at| is_damaged(&reads[*at])).collect();
-        for at in damaged.iter().copied() {
-            if let Ok(looked) = self.look(reads[at].page) {
-                let _mended = self.mend(reads[at].page, &looked);
-            }
-        }
+        damaged.retain(|at| match self.look(reads[*at].page) {
+            Ok(looked) => !self.read_mended(&mut reads[*at], &looked),
+            Err(_) => true,
+        });
         while !damaged.is_empty() {
             damaged = self.read_round(reads, &damaged);
         }
@@ -152,17 +151,33 @@ impl Store {
                     return;
                 }
                 doubted = true;
-                now.iter().for_each(|now| _ = self.mend(read.page, now));
+                if now.as_ref().is_ok_and(|now| self.read_mended(read, now)) {
+                    return;
+                }
             }
             looked = now;
         }
     }
 
-    /// Has the device mend what of a page it holds more than once, if it does; returns whether all
-    /// is right then.
+    /// Mends a page that was read damaged. Returns whether it has been read by that: so what is
+    /// right is known even if it cannot be written anew.
     #[cold]
-    pub(super) fn mend(&self, page: PageId, looked: &Looked) -> bool {
+    fn read_mended(&self, read: &mut PageRead<'_>, looked: &Looked) -> bool {
         let mut bytes = AlignedBuf::zeroed(self.geometry.page_size);
+        let is_right = self.mend(read.page, looked, &mut bytes);
+        let is_image = matches!(looked, Looked { entry: Entry::Placed { .. }, waits: None });
+        if !is_right || !is_image || !same(&self.look(read.page), &Ok(looked.clone())) {
+            return false;
+        }
+        read.buf.copy_from_slice(&bytes);
+        read.outcome = self.verify(read.page, &looked.entry, read.buf);
+        true
+    }
+
+    /// Has the device mend what of a page it holds more than once, if it does; returns whether all
+    /// is right then. The page's image is in `bytes` then.
+    #[cold]
+    pub(super) fn mend(&self, page: PageId, looked: &Looked, bytes: &mut [u8]) -> bool {
         let mut is_delta_whole = true;
         let image = match (&looked.waits, looked.entry) {
             (Some(delta), entry) => {
@@ -175,9 +190,11 @@ impl Store {
                 let mut found = None;
                 let offset = self.geometry.place_offset(at.place);
                 // What makes this slot right may be wrong in another's: then nothing is made of it.
-                is_delta_whole = self.device.read_otherwise(offset, &mut bytes, &mut |bytes| {
-                    found = found.take().or_else(|| self.find_delta(page, &entry, bytes).ok());
-                    found.is_some() && page::is_whole(bytes, at.place)
+                is_delta_whole = self.device.read_otherwise(offset, bytes, &mut |bytes| {
+                    let here = self.find_delta(page, &entry, bytes).ok();
+                    let is_whole = here.is_some() && page::is_whole(bytes, at.place);
+                    found = here.or_else(|| found.take());
+                    is_whole
                 });
                 let base = found.map(|delta| delta.base);
                 entry.place().zip(base).map(|(place, base)| (place, base.version, base.checksum))
@@ -185,8 +202,11 @@ impl Store {
         };
         let Some((place, version, checksum)) = image else { return false };
         let offset = self.geometry.place_offset(place);
-        let is_right = &mut |bytes: &[u8]| image_checksum(page, version, bytes) == checksum;
-        self.device.read_otherwise(offset, &mut bytes, is_right) && is_delta_whole
+        let is_right = &mut |bytes: &[u8]| {
+            image_checksum(page, version, bytes) == checksum
+                || lost::sentence_of(page, version, checksum, bytes).is_some()
+        };
+        self.device.read_otherwise(offset, bytes, is_right) && is_delta_whole
     }
 
     /// The outcome for a page that lies at no place.

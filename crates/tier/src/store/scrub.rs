@@ -7,6 +7,7 @@ use super::state::Store;
 use crate::error::TierError;
 use firndb_array::Array;
 use firndb_base::PageId;
+use firndb_device::AlignedBuf;
 
 /// What a scrub found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,10 +56,11 @@ impl Store {
 
     /// Whether all of a page is right now.
     fn scrub_page(&self, page: PageId) -> Result<bool, TierError> {
+        let mut bytes = AlignedBuf::zeroed(self.geometry.page_size);
         let mut before = self.look(page);
         loop {
             let looked = before.clone()?;
-            if looked.entry.place().is_none() || self.mend(page, &looked) {
+            if looked.entry.place().is_none() || self.mend(page, &looked, &mut bytes) {
                 return Ok(true);
             }
             let now = self.look(page);

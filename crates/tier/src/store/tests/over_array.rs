@@ -6,13 +6,16 @@ use super::delta_damage::{AT_ONCE, rig_over};
 use super::harness::*;
 use super::model::Model;
 use crate::error::TierErrorKind;
-use crate::store::{judge, shape};
+use crate::store::geometry::Slot;
+use crate::store::meta_page::MetaId;
+use crate::store::{Journal, judge, shape};
 use firndb_array::testing::Notes;
 use firndb_array::{Array, ArrayOptions, Code, MemberState, MemberToOpen};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_device::{
-    AbsentDevice, AlignedBuf, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, Fill, MemoryDevice,
+    AbsentDevice, AlignedBuf, Calls, CrashPlan, Device, DeviceError, DeviceErrorKind, Durability, FaultPlan,
+    Faulty, Fill, MemoryDevice,
 };
 
 fn options(keeper: &Arc<Notes>) -> ArrayOptions {
@@ -168,8 +171,8 @@ fn rot_is_mended_by_reading_and_more_of_it_is_damage() {
     assert_eq!(failed.kind, TierErrorKind::Damaged, "{failed}");
 }
 
-/// Cause: the fragments that gave one slot of a delta page were taken for right as a whole. Effect: a
-/// scrub wrote the rot in another slot over the only good copy of that.
+/// Cause: the fragments that gave one slot of a delta page were taken for right as a whole. Effect:
+/// a scrub wrote the rot in another slot over the only good copy of that.
 #[test]
 fn a_slot_that_is_right_does_not_make_its_delta_page_so() {
     for rotten in 0..2 {
@@ -234,4 +237,137 @@ fn a_full_member_is_an_error_of_reserving_and_not_of_writing() {
     assert_eq!(full.kind, TierErrorKind::Full);
     assert!(write(&store, &log, &all).iter().all(|(_, outcome)| outcome.is_ok()));
     assert!(array.grow(array.len() + 1, Fill::Reserved).is_err());
+}
+
+/// Cause: a slot that one choice of fragments gave was taken for that of a later choice. Effect: an
+/// old delta page, whole as it was, went over rot and over the good copy.
+#[test]
+fn an_old_delta_page_beside_rot_is_not_taken_for_the_new_one() {
+    for (rotten, stale) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        let bases = members(3);
+        let devices = bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect();
+        let (array, _) = array(Code::new(1, 3).unwrap(), devices);
+        let rig = rig_over(array.clone(), bases[rotten].clone(), AT_ONCE, 20);
+        // Until a place is used again.
+        let mut seen = std::collections::BTreeMap::new();
+        let (changed, old, new) = loop {
+            let changed = rig.change(&rig.pages[..6], 40);
+            let at = rig.store.geometry.place_offset(rig.slot(rig.pages[0]).unwrap().place);
+            let mut new = AlignedBuf::zeroed(PAGE_SIZE);
+            array.read(at, &mut new).unwrap();
+            if let Some(old) = seen.insert(at, new.to_vec()) {
+                break (changed, old, new);
+            }
+        };
+        let replace = |base: &MemoryDevice, with: &[u8]| {
+            let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+            let mut at = 0;
+            while bytes[..] != new[..] {
+                at += PAGE_SIZE as u64;
+                base.read(at, &mut bytes).unwrap();
+            }
+            bytes.copy_from_slice(with);
+            base.write(at, &bytes, Durability::Durable).unwrap();
+        };
+        let mut rot = new.to_vec();
+        *rot.iter_mut().rfind(|byte| **byte != 0).unwrap() ^= 1;
+        replace(&bases[rotten], &rot);
+        replace(&bases[stale], &old);
+        assert_eq!(rig.store.scrub(&array, &mut |_| {}).unwrap().damage, Vec::<String>::new());
+        for (page, changed) in rig.pages.iter().zip(&changed) {
+            assert_eq!(rig.read(*page).as_ref(), Ok(changed), "{rotten} is rotten, {stale} old");
+        }
+    }
+}
+
+/// Cause: copies of metadata were compared once, and then the first whole one was taken. Effect: if
+/// a write of it had been lost, its pages were damaged until the next opening.
+#[test]
+fn a_lost_write_of_one_copy_of_metadata_is_made_up_for() {
+    let bases = members(2);
+    let devices = bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect();
+    let (array, _) = array(Code::new(1, 2).unwrap(), devices);
+    let log = TestLog::new();
+    let store = create(array, &log);
+    let pages = allocate(&store, &log, 2000).unwrap();
+    write(&store, &log, &pages);
+    sweep(&store);
+    let id = MetaId::Map(0);
+    let len = store.geometry.meta_bytes;
+    let slots = [Slot::A, Slot::B].map(|slot| (128 << 10) + store.geometry.meta_offset(id, slot));
+    let read_slots = || {
+        slots.map(|at| {
+            let mut bytes = AlignedBuf::zeroed(len);
+            bases[0].read(at, &mut bytes).unwrap();
+            bytes
+        })
+    };
+    let before = read_slots();
+    let (first, others): (Vec<_>, Vec<_>) =
+        pages.iter().partition(|page| store.geometry.map_of_page(**page) == id);
+    write(&store, &log, &first);
+    sweep(&store);
+    assert!(read_slots().iter().zip(&before).any(|(now, before)| now[..] != before[..]));
+    for (at, before) in slots.iter().zip(&before) {
+        bases[0].write(*at, before, Durability::Durable).unwrap();
+    }
+    // Others are read until it is evicted.
+    others.iter().for_each(|page| _ = read(&store, *page).unwrap());
+    assert!(!store.state.lock().cache.contains(id));
+    read(&store, first[0]).unwrap();
+}
+
+/// Cause: an error of the new member was taken for one of the others, unless it struck it. Effect:
+/// a full device was declared whole, and pages were damaged beside their good copies.
+#[test]
+fn a_new_member_without_space_ends_the_filling_and_fails_no_read() {
+    let plan = FaultPlan::new(1);
+    let bases = members(2);
+    let devices = bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect();
+    let (array, _) = array(Code::new(1, 2).unwrap(), devices);
+    let log = TestLog::new();
+    let store = create(array.clone(), &log);
+    let pages = allocate(&store, &log, 40).unwrap();
+    write(&store, &log, &pages);
+    assert!(give_up(&array, 1));
+    let fresh: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(MemoryDevice::new("fresh")), &plan));
+    array.replace(1, fresh, 2).unwrap();
+    assert_eq!(array.rebuild_before_groups(1), Ok(0));
+    plan.fail_from(0, Calls::Writes, DeviceErrorKind::NoSpace);
+    let full = store.rebuild_group(&array, 1, 0).unwrap_err();
+    assert_eq!(full.kind, TierErrorKind::Full);
+    // What cannot be made anew is known all the same.
+    array.finish_rebuilding(1);
+    for way in crate::testing::small_store::WAYS {
+        assert!(way(&store, &pages).iter().all(Result::is_ok));
+    }
+}
+
+/// Cause: what says that a page is lost has another checksum than pages. Effect: rot in one copy of
+/// it made the loss damage, for reads and scrubs.
+#[test]
+fn a_notice_of_a_lost_page_is_mended_as_pages_are() {
+    let bases = members(2);
+    let devices = bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect();
+    let (array, keeper) = array(Code::new(1, 2).unwrap(), devices);
+    let log = TestLog::new();
+    let store = create(array.clone(), &log);
+    let pages = allocate(&store, &log, 4).unwrap();
+    write(&store, &log, &pages);
+    let version = log.tick();
+    log.flush(log.end()).unwrap();
+    assert!(store.write_notice(pages[0], version, "it was lost").unwrap());
+    let mut bytes = AlignedBuf::zeroed(512);
+    let mut at = 0;
+    while !bytes.starts_with(b"FIRN LOST PAGE: ") {
+        at += 512;
+        bases[0].read(at, &mut bytes).unwrap();
+    }
+    bytes[20] ^= 1;
+    bases[0].write(at, &bytes, Durability::Durable).unwrap();
+    let found = store.scrub(&array, &mut |_| {}).unwrap();
+    assert_eq!((found.damage, keeper.repaired.lock().len()), (Vec::new(), 1));
+    for _ in 0..8 {
+        assert!(store.has_lost(pages[0]));
+    }
 }
