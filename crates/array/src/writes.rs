@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
 use crate::lanes::{Work, Write};
+use crate::meta::each_unit;
 use crate::shape::Area;
 use firndb_device::{AlignedBuf, DeviceError, Durability, Io, IoOp};
 use std::ops::Range;
@@ -44,7 +45,15 @@ impl Array {
             |member: usize| Some(std::mem::take(&mut writes[member])).filter(|own| !own.is_empty());
         let failures = self.lanes.run(self.jobs(|member| work(member).map(Work::Write)));
         for failure in self.settle(failures) {
-            batch[failure.io].outcome = Err(failure.error);
+            let io = &mut batch[failure.io];
+            // Some copies of metadata may have it.
+            let areas = own(io).map(|range| self.map.shape.areas(range)).unwrap_or_default();
+            for area in areas {
+                if let Area::Meta(range) = area {
+                    each_unit(&self.map, range, |unit| self.set_doubted(&unit));
+                }
+            }
+            io.outcome = Err(failure.error);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Members that are replaced and filled, beside everything that may go wrong meanwhile.
 
 use super::*;
+use firndb_device::{Fault, FaultRule, When};
 
 fn failed() -> DeviceError {
     DeviceError::new(DeviceErrorKind::Failed, "it failed")
@@ -177,4 +178,24 @@ fn a_member_that_is_filled_is_made_as_long_as_the_others_or_is_missing() {
     assert_eq!(state(&rig, 0), MemberState::Struck);
     rig.write_some(1);
     assert_eq!(*rig.keeper.struck.lock(), [0]);
+}
+
+/// Cause: copies of metadata were taken for alike before they were written. Effect: after a write
+/// that failed on one of them and struck nobody, what was read depended on the member.
+#[test]
+fn copies_that_a_failed_write_left_unlike_are_compared() {
+    let rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
+    let at = SMALL.group_start(1);
+    let holders: Vec<usize> = rig.array.map.holders(at).collect();
+    rig.array.write(at, &unit(1), Durability::Durable).unwrap();
+    let fault = Fault::Fail(DeviceErrorKind::NoSpace);
+    rig.faults[holders[1]].add(FaultRule { calls: Calls::Writes, device: None, when: When::Nth(0), fault });
+    let full = rig.array.write(at, &unit(2), Durability::Durable).unwrap_err();
+    assert_eq!(full.kind, DeviceErrorKind::NoSpace);
+    let mut found = AlignedBuf::zeroed(512);
+    rig.array.read(at, &mut found).unwrap();
+    let first = found.to_vec();
+    rig.fail(holders[0]);
+    rig.array.read(at, &mut found).unwrap();
+    assert_eq!(found[..], first[..]);
 }
