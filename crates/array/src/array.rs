@@ -2,17 +2,15 @@
 
 use crate::code::{Code, MEMBERS_MAX};
 use crate::coder::Coder;
-use crate::label::Label;
 use crate::lanes::{Job, Lanes, Work};
 use crate::map::Map;
-use crate::members::{Keeper, Member, MemberState, MemberStatus, is_enough, readable};
+use crate::members::{Keeper, Member, MemberState, MemberStatus, readable};
 use crate::ranges::Ranges;
 use crate::ranks;
 use crate::reads::Reads;
 use crate::shape::{Area, Shape};
 use firndb_base::DatabaseId;
 use firndb_base::clock::Moment;
-use firndb_base::sync::atomic::Ordering;
 use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{
     AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, InFlight, Io, IoOp,
@@ -27,6 +25,9 @@ const IDLE_READS: usize = 16;
 /// unit's bytes, of a slot perhaps only the first.
 pub type Judge = fn(DatabaseId, &Shape, u64, &[u8]) -> Option<u64>;
 
+/// Bytes that the file above has by its own account, read from it; `None` if it cannot tell.
+pub type Length = fn(DatabaseId, &dyn Device) -> Option<u64>;
+
 /// What all openings of an array have in common.
 #[derive(Debug)]
 pub struct ArrayOptions {
@@ -34,21 +35,12 @@ pub struct ArrayOptions {
     pub database: DatabaseId,
     /// Knows metadata.
     pub judge: Judge,
+    /// Knows how long the file above should be.
+    pub length: Length,
     /// Where states of members are durable.
     pub keeper: Arc<dyn Keeper>,
     /// Whether members are written side by side, by a thread each.
     pub threads: bool,
-}
-
-/// A member that is to be opened.
-#[derive(Debug)]
-pub struct MemberToOpen {
-    /// Its device, or one that stands for it and fails.
-    pub device: Arc<dyn Device>,
-    /// Its incarnation, as the keeper knows it.
-    pub incarnation: u64,
-    /// Its state, as the keeper knows it.
-    pub state: MemberState,
 }
 
 /// A store's device over several others: pages are coded over them, metadata is copied.
@@ -93,55 +85,11 @@ impl Array {
         Array::assemble(map, members.collect(), options)
     }
 
-    /// Opens the array that these devices are, in their order. A member that is missing, or is not
-    /// the device that the keeper knows, counts as struck; that is made durable before the first
-    /// write.
-    ///
-    /// Errors: more members are missing than may be lost; the message names them.
-    pub fn open(found: Vec<MemberToOpen>, options: ArrayOptions) -> Result<Array, DeviceError> {
-        assert!(!found.is_empty() && found.len() <= MEMBERS_MAX, "an array has 1 to {MEMBERS_MAX} members");
-        let labels: Vec<Result<Label, String>> = found
-            .iter()
-            .enumerate()
-            .map(|(at, member)| label_of(member, at, found.len(), &options))
-            .collect();
-        let first = labels
-            .iter()
-            .zip(&found)
-            .find_map(|(label, member)| label.as_ref().ok().filter(|_| member.state == MemberState::Active));
-        let Some(first) = first.cloned() else {
-            let why: Vec<String> = labels.into_iter().filter_map(Result::err).collect();
-            return Err(missing(&why, "no member of the store is left"));
-        };
-        let map = Map::new(first.shape, first.code, first.members, first.block);
-        let (mut members, mut why) = (Vec::new(), Vec::new());
-        for (member, label) in found.into_iter().zip(labels) {
-            let device = member.device;
-            let alike = |label: &Label| {
-                (label.shape, label.code, label.block) == (first.shape, first.code, first.block)
-                    && label.block >= device.info().logical_block as u64
-            };
-            let refused = match label {
-                Ok(label) if alike(&label) => None,
-                Ok(_) => Some(format!("{} is cut otherwise than the others", device.info().name)),
-                Err(why) => Some(why),
-            };
-            let state = if refused.is_some() { MemberState::Struck } else { member.state };
-            if state == MemberState::Rebuilding {
-                why.push(has_missed_writes(&*device));
-            }
-            why.extend(refused);
-            members.push(Member::new(device, state, state != member.state));
-        }
-        lengthen(&members);
-        if !is_enough(&map, readable(&members)) {
-            let may = format!("the store can lose {} of its {} members", map.code.spare(), map.members);
-            return Err(missing(&why, &may));
-        }
-        Array::assemble(map, members, options)
-    }
-
-    fn assemble(map: Map, members: Vec<Member>, options: ArrayOptions) -> Result<Array, DeviceError> {
+    pub(crate) fn assemble(
+        map: Map,
+        members: Vec<Member>,
+        options: ArrayOptions,
+    ) -> Result<Array, DeviceError> {
         let names: Vec<String> = members.iter().map(|member| member.device().info().name.clone()).collect();
         let devices = || members.iter().filter(|member| member.is_written()).map(Member::device);
         let info = DeviceInfo {
@@ -250,61 +198,6 @@ impl Array {
         if idle.len() < IDLE_READS {
             idle.push((own, in_flight));
         }
-    }
-}
-
-/// Makes a member that is being filled as long as those that are read: a crash while all grew may
-/// have left it shorter. One that cannot be is missing.
-fn lengthen(members: &[Member]) {
-    let read = members.iter().filter(|member| member.is_read());
-    let least = read.map(|member| member.device().len()).min().unwrap_or(0);
-    for member in members {
-        let device = member.device();
-        if member.state() == MemberState::Rebuilding
-            && device.len() < least
-            && device.grow(least, Fill::Reserved).is_err()
-        {
-            member.set_state(MemberState::Struck);
-            member.unrecorded.store(true, Ordering::Release);
-        }
-    }
-}
-
-fn has_missed_writes(device: &dyn Device) -> String {
-    format!("{} has missed writes", device.info().name)
-}
-
-fn missing(why: &[String], what: &str) -> DeviceError {
-    DeviceError::new(
-        DeviceErrorKind::Unusable,
-        format!("{what}, and these cannot be used: {}", why.join("; ")),
-    )
-}
-
-/// The label of a member, or why it is none.
-fn label_of(
-    member: &MemberToOpen,
-    at: usize,
-    members: usize,
-    options: &ArrayOptions,
-) -> Result<Label, String> {
-    let name = &member.device.info().name;
-    if member.state == MemberState::Struck {
-        return Err(has_missed_writes(&*member.device));
-    }
-    match Label::read(&*member.device) {
-        Err(error) => Err(error.message),
-        Ok(None) => Err(format!("{name} is no member of an array")),
-        Ok(Some(label)) if label.database != options.database => {
-            Err(format!("{name} belongs to database {}, not to {}", label.database, options.database))
-        }
-        Ok(Some(label)) if (label.member, label.members) != (at, members) => {
-            Err(format!("{name} is member {} of {}, not {at} of {members}", label.member, label.members))
-        }
-        Ok(Some(label)) if label.incarnation != member.incarnation => {
-            Err(format!("{name} is a former member: device {} has its place", member.incarnation))
-        }
-        Ok(Some(label)) => Ok(label),
     }
 }
 

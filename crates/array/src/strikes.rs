@@ -26,7 +26,8 @@ impl Array {
             if member.unrecorded.load(Ordering::Acquire) {
                 let device = member.device();
                 let name = &device.info().name;
-                let message = format!("{name} was missing, or another device, when the database was opened");
+                let message =
+                    format!("{name} was missing, cut off, or another device, when the database was opened");
                 self.strike(at, &device, &DeviceError::new(DeviceErrorKind::Unusable, message))?;
             }
         }

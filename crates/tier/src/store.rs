@@ -100,7 +100,7 @@ mod write_back;
 pub use adopt::page_incarnations;
 pub use changes::{PageEvent, events};
 pub use check::{CheckProgress, StoreReport};
-pub use copies::{judge, shape};
+pub use copies::{judge, length, shape};
 #[doc(hidden)]
 pub use delta::testing::{delta_slot, delta_slots};
 #[doc(hidden)]

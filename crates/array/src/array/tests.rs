@@ -1,6 +1,7 @@
 mod replacing;
 
 use super::*;
+use crate::open::MemberToOpen;
 use crate::shape::tests::SMALL;
 use crate::testing::Notes;
 use firndb_base::rng::Rng;
@@ -24,7 +25,7 @@ fn unit(number: u8) -> AlignedBuf {
 }
 
 fn options(keeper: &Arc<Notes>, threads: bool) -> ArrayOptions {
-    ArrayOptions { database: ID, judge, keeper: keeper.clone(), threads }
+    ArrayOptions { database: ID, judge, length: |_, _| None, keeper: keeper.clone(), threads }
 }
 
 /// An array over memory whose devices can be made to fail, and what should be in it.

@@ -108,5 +108,6 @@ fn plain(members: &[Arc<Counting>]) -> Vec<Arc<dyn Device>> {
 }
 
 fn with(database: DatabaseId, keeper: &Arc<StoreKeeper>, options: &Options) -> ArrayOptions {
-    ArrayOptions { database, judge: store::judge, keeper: keeper.clone(), threads: options.background }
+    let (judge, length) = (store::judge, store::length);
+    ArrayOptions { database, judge, length, keeper: keeper.clone(), threads: options.background }
 }

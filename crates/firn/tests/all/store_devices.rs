@@ -476,3 +476,25 @@ fn a_device_that_cannot_be_used_takes_no_place() {
     assert_eq!(db.store_array().unwrap().may_lose, 1);
     verify(&db, 300);
 }
+
+/// Cause: the array was as long as its shortest device. Effect: one device that was cut off kept
+/// the database from opening, though it could be lost.
+#[test]
+fn a_device_that_was_cut_off_counts_as_lost() {
+    for (left, shape) in [(4096, (1, 2, 2)), (70_000, (1, 2, 2)), (300_000, (3, 4, 4))] {
+        let bed = Bed::memory(shape.2);
+        let db = made(&bed, shape);
+        fill(&db, 0..300);
+        db.close().unwrap();
+        assert!(bed.stores[1].len() > left);
+        bed.stores[1].shrink(left).unwrap();
+        let db = small().open_on(bed.devices()).unwrap();
+        assert_eq!(state(&db, 1), StoreMemberState::Lost, "{left} bytes left");
+        commit(&db, 300).unwrap();
+        verify(&db, 301);
+        drop(db);
+        bed.stores[0].shrink(left).unwrap();
+        let refused = small().open_on(bed.devices()).unwrap_err().to_string();
+        assert!(refused.contains("cut off") && refused.contains("can lose 1 of its"), "{refused}");
+    }
+}

@@ -9,6 +9,7 @@ use super::options::Layout;
 use crate::error::TierError;
 use firndb_array::Shape;
 use firndb_base::DatabaseId;
+use firndb_device::Device;
 
 /// How the file of a store with pages of this size is cut.
 ///
@@ -34,6 +35,14 @@ pub fn judge(database: DatabaseId, shape: &Shape, offset: u64, bytes: &[u8]) -> 
         }
         MetaAt::Padding => None,
     }
+}
+
+/// Bytes that the store on `device` has by its header; `None` if there is no header. For
+/// [`firndb_array::Length`].
+#[must_use]
+pub fn length(database: DatabaseId, device: &dyn Device) -> Option<u64> {
+    let (header, _) = Header::load(device, database).ok()?;
+    Geometry::new(header.page_size, header.layout).ok()?.group_offset(header.groups)
 }
 
 /// What lies at an offset of metadata.

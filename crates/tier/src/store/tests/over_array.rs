@@ -8,7 +8,7 @@ use super::model::Model;
 use crate::error::TierErrorKind;
 use crate::store::geometry::Slot;
 use crate::store::meta_page::MetaId;
-use crate::store::{Journal, judge, shape};
+use crate::store::{Journal, judge, length, shape};
 use firndb_array::testing::Notes;
 use firndb_array::{Array, ArrayOptions, Code, MemberState, MemberToOpen};
 use firndb_base::rng::Rng;
@@ -19,7 +19,7 @@ use firndb_device::{
 };
 
 fn options(keeper: &Arc<Notes>) -> ArrayOptions {
-    ArrayOptions { database: DATABASE, judge, keeper: keeper.clone(), threads: false }
+    ArrayOptions { database: DATABASE, judge, length, keeper: keeper.clone(), threads: false }
 }
 
 fn array(code: Code, devices: Vec<Arc<dyn Device>>) -> (Arc<Array>, Arc<Notes>) {
