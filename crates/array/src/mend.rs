@@ -3,6 +3,7 @@
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
+use crate::label::Label;
 use crate::members::{MemberState, is_enough, readable};
 use crate::meta::each_unit;
 use crate::shape::Area;
@@ -218,7 +219,8 @@ impl Array {
     /// of the places that are `used`, which is asked while nothing is written to them. Returns how
     /// many units and pages of these the other members could not give, or do not agree on.
     ///
-    /// Errors: the member cannot be written: it is struck, unless it is full.
+    /// Errors: the member cannot be written: it is struck, unless it is full. Or another one does
+    /// not answer.
     pub fn rebuild_group(
         &self,
         member: usize,
@@ -279,11 +281,11 @@ impl Array {
             if self.check(unit.start, 1).is_err() {
                 continue;
             }
-            let made = self.make_taken_alike(&unit);
-            if made.is_ok() && self.is_alike(&unit) {
+            let made = self.given(|| self.make_taken_alike(&unit).ok())?;
+            if made.is_some() && self.is_alike(&unit) {
                 continue;
             }
-            let bytes = made.unwrap_or_else(|_| {
+            let bytes = made.unwrap_or_else(|| {
                 left_out += 1;
                 self.set_doubted(&unit);
                 let mut bytes = AlignedBuf::zeroed((unit.end.min(self.len()) - unit.start) as usize);
@@ -332,10 +334,27 @@ impl Array {
                 continue;
             }
             for place in run.chunks(1) {
-                left_out += fill(place)?.unwrap_or(1);
+                left_out += self.given(|| fill(place).transpose())?.transpose()?.unwrap_or(1);
             }
         }
         Ok(left_out)
+    }
+
+    /// What `read` gets from the other members; `None` if it cannot be read, though all of them
+    /// answer: something is wrong in that place.
+    ///
+    /// Errors: one of them does not answer. What it has may be there still, and is the only copy
+    /// perhaps: it is not left out, and the filling has to wait.
+    fn given<T>(&self, mut read: impl FnMut() -> Option<T>) -> Result<Option<T>, DeviceError> {
+        for _ in 0..2 {
+            if let Some(got) = read() {
+                return Ok(Some(got));
+            }
+            for member in self.members.iter().filter(|member| member.is_read()) {
+                Label::read(&*member.device())?;
+            }
+        }
+        Ok(None)
     }
 
     /// Of how many places of a run a member that is read has other fragments than `rows`, or cannot

@@ -220,23 +220,6 @@ fn a_member_that_fails_while_another_is_given_up_is_not_struck() {
 }
 
 #[test]
-fn pages_that_the_others_cannot_give_are_counted_when_a_member_is_filled() {
-    let mut counted = Vec::new();
-    for first in 0..100 {
-        let mut rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
-        rig.write_some(40);
-        assert_eq!(rig.array.give_up(0, || Ok::<(), DeviceError>(())), Ok(true));
-        rig.array.replace(0, Arc::new(MemoryDevice::new("fresh")), 2).unwrap();
-        rig.faults[1].fail_from(first, Calls::Reads, DeviceErrorKind::Failed);
-        let used: Vec<u64> = rig.pages.keys().copied().collect();
-        let is_used = |place: u64| used.contains(&SMALL.place_offset(0, place));
-        counted.push(rig.array.rebuild_group(0, 0, &mut { is_used }).unwrap());
-    }
-    assert!(counted[0] > 0 && counted.is_sorted_by(|a, b| a >= b), "{counted:?}");
-    assert_eq!(counted.last(), Some(&0), "all could be read before");
-}
-
-#[test]
 fn members_are_found_missing_swapped_and_former() {
     let code = Code::new(2, 3).unwrap();
     let mut rig = Rig::new(code, 3, false);

@@ -125,7 +125,7 @@ impl Engine {
 
     fn fill_some(&self, it: &StoreArray, member: usize, filling: &mut Filling) -> Result<(), Error> {
         if filling.next_group == 0 {
-            filling.left_out += it.array.rebuild_before_groups(member)?;
+            filling.left_out += self.store.rebuild_before_groups(&it.array, member)?;
         }
         if filling.next_group < self.store.groups() {
             filling.left_out += self.store.rebuild_group(&it.array, member, filling.next_group)?;

@@ -6,6 +6,7 @@ use super::meta_page::MetaId;
 use super::state::Store;
 use crate::error::{TierError, TierErrorKind};
 use firndb_array::Array;
+use firndb_device::{DeviceError, DeviceErrorKind};
 
 impl Store {
     /// Groups that it has; what its device has behind them was never written.
@@ -13,12 +14,18 @@ impl Store {
         self.state.lock().space.groups()
     }
 
+    /// As [`Store::rebuild_group`], of the metadata before the first group.
+    pub fn rebuild_before_groups(&self, array: &Array, member: usize) -> Result<u64, TierError> {
+        array.rebuild_before_groups(member).map_err(of_filling)
+    }
+
     /// Fills a new member of `array`, which is the store's device, with what it should have of a
     /// group. A place is in use if the map names it, or a write of it is under way, or what freed
     /// it is not durable yet; all others are written before they are read. Returns how many pages
     /// and units of metadata the other members could not give, or do not agree on.
     ///
-    /// Errors: the new member cannot be written, and is struck.
+    /// Errors: the new member cannot be written, and is struck or full; or another one does not
+    /// answer, which concerns the page.
     pub fn rebuild_group(&self, array: &Array, member: usize, group: u64) -> Result<u64, TierError> {
         let pins = match self.pin(&[MetaId::Bitmap(group)]) {
             Ok(pins) => Some(pins),
@@ -28,7 +35,7 @@ impl Store {
             Err(error) => return Err(error),
         };
         let mut used = |place: u64| pins.is_none() || self.is_place_used(group, place);
-        Ok(array.rebuild_group(member, group, &mut used)?)
+        array.rebuild_group(member, group, &mut used).map_err(of_filling)
     }
 
     /// Whether a place of a group is in use, whose bitmap page is in memory.
@@ -37,5 +44,12 @@ impl Store {
         let held = state.space.is_place_held(Place(group * self.geometry.places_per_group + place));
         let bits = &state.cache.get(MetaId::Bitmap(group)).expect("it is pinned").body;
         held || bitmap::get(&self.geometry, bits, Which::Places, place)
+    }
+}
+
+fn of_filling(error: DeviceError) -> TierError {
+    match error.kind {
+        DeviceErrorKind::NoSpace => error.into(),
+        _ => TierError::of_read(error),
     }
 }

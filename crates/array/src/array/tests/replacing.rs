@@ -102,11 +102,14 @@ fn metadata_that_the_others_cannot_give_is_no_unit_on_the_new_member() {
     give_up(&rig, 0);
     let new = Arc::new(MemoryDevice::new("new"));
     rig.array.replace(0, new.clone(), 2).unwrap();
-    rig.faults[1].fail_from(0, Calls::Reads, DeviceErrorKind::Failed);
-    let left_out = rig.array.rebuild_group(0, 1, &mut |_| false).unwrap();
-    assert!(left_out > 0);
+    // It answers when it is asked who it is, and does not give the unit.
+    for nth in [0, 2] {
+        rig.faults[1].fail_nth(nth, Calls::Reads, DeviceErrorKind::Failed);
+    }
+    assert_eq!(rig.array.rebuild_group(0, 1, &mut |_| false), Ok(1));
     rig.array.sync_rebuilt(0).unwrap();
     rig.array.finish_rebuilding(0);
+    rig.faults[1].fail_from(0, Calls::Reads, DeviceErrorKind::Failed);
     let mut found = AlignedBuf::zeroed(512);
     assert_eq!(rig.array.read(at, &mut found).unwrap_err().kind, DeviceErrorKind::Failed);
     assert!(rig.keeper.struck.lock().is_empty(), "its reads fail, and it has the unit perhaps");
@@ -114,6 +117,78 @@ fn metadata_that_the_others_cannot_give_is_no_unit_on_the_new_member() {
     rig.reopen(&[2, 1]).unwrap();
     rig.array.read(at, &mut found).unwrap();
     assert_eq!(found[..], unit(7)[..]);
+}
+
+/// Memory of which a range cannot be read.
+#[derive(Debug)]
+struct Unreadable(Arc<MemoryDevice>, std::ops::Range<u64>);
+
+impl Device for Unreadable {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        match offset < self.1.end && self.1.start < offset + buf.len() as u64 {
+            true => Err(failed()),
+            false => self.0.read(offset, buf),
+        }
+    }
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        self.0.write(offset, data, durability)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        self.0.grow(len, fill)
+    }
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        self.0.shrink(len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.0.discard(offset, len)
+    }
+}
+
+#[test]
+fn pages_that_the_others_cannot_give_are_counted_when_a_member_is_filled() {
+    for (places, shared) in [(0..1, 1), (3..6, 3), (0..SMALL.places, SMALL.places)] {
+        let rig = Rig::new(Code::new(1, 2).unwrap(), 2, false);
+        let rows = rig.array.map.row(0, places.start)..rig.array.map.row(0, places.end);
+        rig.array.members[1].set_device(Arc::new(Unreadable(rig.bases[1].clone(), rows)));
+        give_up(&rig, 0);
+        rig.array.replace(0, Arc::new(MemoryDevice::new("fresh")), 2).unwrap();
+        assert_eq!(rig.array.rebuild_group(0, 0, &mut |_| true), Ok(shared), "{places:?}");
+        assert_eq!(rig.array.rebuild_group(0, 0, &mut |place| !places.contains(&place)), Ok(0));
+    }
+}
+
+/// Cause: what a device that failed altogether could not give was left out as if it were damaged.
+/// Effect: the filling ended, and the next failed write struck the device with the only copy.
+#[test]
+fn nothing_is_left_out_while_another_member_does_not_answer() {
+    for shape in [(1, 2, 3), (2, 3, 3)] {
+        let mut rig = Rig::new(Code::new(shape.0, shape.1).unwrap(), shape.2, false);
+        rig.write_some(20);
+        give_up(&rig, 0);
+        rig.array.replace(0, Arc::new(MemoryDevice::new("new")), 2).unwrap();
+        rig.faults[1].fail_from(0, Calls::Reads, DeviceErrorKind::Failed);
+        for group in 0..GROUPS {
+            let failed = rig.array.rebuild_group(0, group, &mut |_| true).unwrap_err();
+            assert_eq!((failed.kind, state(&rig, 0)), (DeviceErrorKind::Failed, MemberState::Rebuilding));
+        }
+        rig.faults[1].heal();
+        for group in 0..GROUPS {
+            assert_eq!(rig.array.rebuild_group(0, group, &mut |_| true), Ok(0));
+        }
+        rig.array.sync_rebuilt(0).unwrap();
+        rig.array.finish_rebuilding(0);
+        rig.faults[1].fail_from(0, Calls::Any, DeviceErrorKind::Failed);
+        rig.check_all();
+    }
 }
 
 /// Cause: a copy that could not be mended failed the read. Effect: metadata could not be read,
