@@ -12,8 +12,7 @@ use std::time::Duration;
 
 /// Requests for checkpoints, and their outcomes.
 pub(crate) struct Checkpointer {
-    /// Bytes of log between two checkpoints.
-    interval: u64,
+    interval: Interval,
     /// The time that a restart may take.
     pub(crate) time: RecoveryTime,
     /// The log's end at the beginning of the last checkpoint.
@@ -24,6 +23,29 @@ pub(crate) struct Checkpointer {
     changed: Condvar,
     /// A checkpoint was requested, however little log there is.
     wanted: AtomicBool,
+}
+
+/// Bytes of log between the begins of two checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval {
+    /// From here on a checkpoint is due if half of the log's space is in use, or will be when it
+    /// ends.
+    pub least: u64,
+    /// Here one is due in any case.
+    pub most: u64,
+}
+
+impl Interval {
+    /// Half of the log is two of the longest intervals, which is what a checkpoint that writes what
+    /// was dirty at the one before leaves to be read. The other half is for what is appended while
+    /// it runs, for long transactions, and for the reserves.
+    pub fn of_log(bytes: u64) -> Interval {
+        Interval { least: bytes / 8, most: bytes / 4 }
+    }
+
+    pub fn exactly(bytes: u64) -> Interval {
+        Interval { least: bytes, most: bytes }
+    }
 }
 
 /// How urgently background work needs log to be freed.
@@ -60,7 +82,7 @@ struct State {
 }
 
 impl Checkpointer {
-    pub fn new(interval: u64, time: RecoveryTime, last: Lsn) -> Checkpointer {
+    pub fn new(interval: Interval, time: RecoveryTime, last: Lsn) -> Checkpointer {
         Checkpointer {
             interval,
             time,
@@ -72,17 +94,30 @@ impl Checkpointer {
         }
     }
 
-    /// Bytes of log between two checkpoints.
+    /// Bytes of log between two checkpoints, at most.
     pub fn interval(&self) -> u64 {
-        self.interval
+        self.interval.most
     }
 
     /// Whether enough log has been appended since the last checkpoint for another one, or a restart
     /// would take too long.
     pub fn is_due(&self, log: &Log) -> bool {
+        let since_last = log.end().since(Lsn(self.last.load(Ordering::Relaxed)));
+        let fills_log = || {
+            let space = log.space();
+            space.used_bytes.saturating_add(self.time.grown()) >= space.capacity_bytes / 2
+        };
         self.wanted.load(Ordering::Relaxed)
-            || log.end().since(Lsn(self.last.load(Ordering::Relaxed))) >= self.interval
+            || since_last >= self.interval.most
+            || since_last >= self.interval.least && fills_log()
             || self.time.is_due(log.written())
+    }
+
+    /// Requests a checkpoint unless one runs, which frees log when it ends.
+    pub fn hurry(&self) {
+        if !self.running.is_locked() {
+            self.request();
+        }
     }
 
     /// Requests a checkpoint if one is due. While one runs, it is due still: whether another is due
@@ -202,7 +237,7 @@ mod tests {
         let db = small(1).create_on(memory_devices(1)).expect("created");
         let log = &db.engine().log;
         let time = RecoveryTime::new(Duration::MAX, &Opened::default());
-        let checkpointer = Checkpointer::new(1, time, Lsn(0));
+        let checkpointer = Checkpointer::new(Interval::exactly(1), time, Lsn(0));
         let requested = || std::mem::take(&mut checkpointer.state.lock().requested);
         checkpointer.consider(log);
         assert!(requested(), "it is due");
@@ -222,7 +257,7 @@ mod tests {
             let options = SimOptions { step_limit: 100_000, ..SimOptions::seeded(seed) };
             let outcome = sim::run(options, || {
                 let time = RecoveryTime::new(Duration::MAX, &Opened::default());
-                let checkpointer = Arc::new(Checkpointer::new(1, time, Lsn(0)));
+                let checkpointer = Arc::new(Checkpointer::new(Interval::exactly(1), time, Lsn(0)));
                 let served = checkpointer.clone();
                 let server = thread::spawn("server", move || {
                     while served.wait_for_request() {

@@ -63,7 +63,7 @@ pub(crate) mod threads;
 use crate::engine::archive_needed::ArchiveNeed;
 use crate::engine::archiver::Archiver;
 use crate::engine::background_recovery::BackgroundRecovery;
-use crate::engine::checkpointer::{Asked, Checkpointer};
+use crate::engine::checkpointer::{Asked, Checkpointer, Interval};
 use crate::engine::devices::Counted;
 use crate::engine::log_array_state::LogArray;
 use crate::engine::log_device_failure::Losses;
@@ -290,8 +290,8 @@ impl Engine {
         }
         // Where the archive or a backup retains the oldest log, a checkpoint would free none.
         let held = self.retention.oldest().is_some_and(|held| held <= space.oldest);
-        if space.used_bytes > space.capacity_bytes / 2 && !held {
-            self.checkpointer.request();
+        if space.used_bytes > space.capacity_bytes / 8 * 5 && !held {
+            self.checkpointer.hurry();
         }
         // The log keeps a reserve of its own; writers wait earlier, so that they do not reach it in
         // normal work.
@@ -396,8 +396,8 @@ impl Engine {
 }
 
 fn checkpointer(options: &Options, superblock: &Superblock, opened: &Opened) -> Checkpointer {
-    let share = superblock.log_bytes() / u64::from(superblock.copies()) / 8;
-    let interval = options.tuning.checkpoint_log_bytes.unwrap_or(share);
+    let bytes = superblock.log_bytes() / u64::from(superblock.copies());
+    let interval = options.tuning.checkpoint_log_bytes.map_or(Interval::of_log(bytes), Interval::exactly);
     Checkpointer::new(interval, RecoveryTime::new(options.recovery_time, opened), superblock.checkpoint)
 }
 

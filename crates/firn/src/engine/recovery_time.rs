@@ -53,7 +53,7 @@ pub enum ReadRateOrigin {
 pub enum CheckpointLimit {
     /// [`crate::Options::recovery_time`].
     RecoveryTime,
-    /// [`crate::Tuning::checkpoint_log_bytes`], an eighth of the log by default.
+    /// [`crate::Tuning::checkpoint_log_bytes`], or the log's space.
     LogBytes,
     /// The least distance of two checkpoints: they cost too much to come nearer to the goal.
     LeastDistance,
@@ -215,6 +215,11 @@ impl RecoveryTime {
     /// Whether a checkpoint is due; `now` is the log's end and what was written so far.
     pub fn is_due(&self, now: (Lsn, u64)) -> bool {
         self.exposed.lock().situation(now, self.goal).is_due()
+    }
+
+    /// Bytes written while the last checkpoint ran.
+    pub fn grown(&self) -> u64 {
+        self.exposed.lock().grown
     }
 
     /// A checkpoint has begun.

@@ -58,7 +58,7 @@ impl LogSettings {
         self.probe_devices = false;
         self
     }
-    /// Bytes of online log in all. Default: 256 MiB, so that after a crash 32 to 64 MiB are read:
+    /// Bytes of online log in all. Default: 256 MiB, so that after a crash 64 to 128 MiB are read:
     /// [`crate::Tuning::checkpoint_log_bytes`] follows from it.
     #[must_use]
     pub fn bytes(mut self, bytes: u64) -> LogSettings {

@@ -96,8 +96,8 @@ impl Tuning {
         self
     }
     /// A checkpoint begins when this many bytes of log have been appended since the last one: about
-    /// this much, and at most twice as much, is read again after a crash. Default: an eighth of the
-    /// log.
+    /// this much, and at most twice as much, is read again after a crash. Default: a quarter of the
+    /// log; from an eighth on, as soon as half of the log's space is in use.
     #[must_use]
     pub fn checkpoint_log_bytes(mut self, bytes: u64) -> Tuning {
         self.checkpoint_log_bytes = Some(bytes);
