@@ -19,7 +19,7 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// A cursor over bytes that may be malformed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }

@@ -4,7 +4,7 @@ use crate::change::Change;
 use crate::error::{TreeError, TreeErrorKind};
 use crate::hint;
 use crate::node::{Node, SLOT_LEN, max_entry_len, max_key_len};
-use crate::op;
+use crate::op::{self, Op, Patches};
 use crate::redo::PageChange;
 use crate::scratch::{self, Scratch};
 use crate::tree::Tree;
@@ -34,8 +34,9 @@ pub(crate) enum Logged<'p, T> {
     NoBuffer(u64),
 }
 
-/// A change of an entry, encoded.
-pub(crate) struct Planned {
+/// A change of an entry, and encoded.
+pub(crate) struct Planned<'a> {
+    pub(crate) op: Op<'a>,
     pub(crate) kind: Kind,
     /// Bytes that the entry needs, slot included, and those that it may have.
     pub(crate) need: usize,
@@ -125,7 +126,9 @@ impl Tree {
         attachment.clear();
         let result = decide(value, &mut change, attachment)?;
         op::begin(body, page, leaf.version(), attachment);
-        let Some(Planned { kind, need, room }) = self.plan(page, &node, key, found, &change, body)? else {
+        let begun = body.len();
+        let planned = self.plan(page, &node, key, found, &change, body)?;
+        let Some(Planned { op, kind, need, room }) = planned else {
             return Ok(Outcome::Done(result, None));
         };
         if need > room {
@@ -139,15 +142,15 @@ impl Tree {
                 Logged::NoBuffer(bytes) => Outcome::NoBuffer(bytes),
             });
         }
-        let removes = matches!(change, Change::Remove);
-        change.recycle();
         let record = Record { kind, body };
-        let change = PageChange::decode(record).map_err(damaged)?;
-        change.rehearse_on(&node).map_err(damaged)?;
-        let (leaf, lsn) = match self.log_and_apply(leaf, class, record, &change)? {
+        let made = PageChange::made(record, (page, leaf.version()), attachment, (op, &body[begun..]));
+        made.rehearse_on(&node).map_err(damaged)?;
+        let (leaf, lsn) = match self.log_and_apply(leaf, class, record, &made)? {
             Logged::Done(leaf, lsn) => (leaf, lsn),
             Logged::NoBuffer(bytes) => return Ok(Outcome::NoBuffer(bytes)),
         };
+        let removes = matches!(change, Change::Remove);
+        change.recycle();
         match removes && self.is_underfull(&leaf)? {
             true => Ok(Outcome::Underfull(result, lsn)),
             false => Ok(Outcome::Done(result, Some(lsn))),
@@ -156,16 +159,16 @@ impl Tree {
 
     /// Appends the operation to `body`, which is begun; `None` if nothing is to be changed.
     #[inline]
-    pub(crate) fn plan(
+    pub(crate) fn plan<'a>(
         &self,
         page: PageId,
         node: &Node<'_>,
-        key: &[u8],
+        key: &'a [u8],
         found: Result<usize, usize>,
-        change: &Change,
+        change: &'a Change,
         body: &mut Vec<u8>,
-    ) -> Result<Option<Planned>, TreeError> {
-        let (kind, need, room) = match (change, found) {
+    ) -> Result<Option<Planned<'a>>, TreeError> {
+        let planned = match (change, found) {
             (Change::Keep, _) => return Ok(None),
             (Change::Put(value), Err(slot)) => {
                 self.check_entry(key, value.len())?;
@@ -173,23 +176,29 @@ impl Tree {
                     return Err(TreeError::damaged(page, OUTSIDE));
                 };
                 let need = SLOT_LEN + stored.len() + value.len();
-                (op::insert(body, slot, stored, value), need, node.free())
+                let kind = op::insert(body, slot, stored, value);
+                Planned { op: Op::Insert { slot, stored, value }, kind, need, room: node.free() }
             }
             (Change::Put(value), Ok(slot)) => {
                 self.check_entry(key, value.len())?;
                 let need = SLOT_LEN + node.slot(slot).key_len + value.len();
-                (op::replace(body, slot, value), need, node.free() + SLOT_LEN + node.slot(slot).len())
+                let room = node.free() + SLOT_LEN + node.slot(slot).len();
+                let kind = op::replace(body, slot, value);
+                Planned { op: Op::Replace { slot, value }, kind, need, room }
             }
             (Change::Patch(patches), Ok(slot)) => {
                 assert!(patches.end() <= node.slot(slot).value_len, "patches lie within the value");
-                (op::patch(body, slot, patches), 0, 0)
+                let (kind, patches) = (op::patch(body, slot, patches), Patches::of(patches));
+                Planned { op: Op::Patch { slot, patches }, kind, need: 0, room: 0 }
             }
-            (Change::Remove, Ok(slot)) => (op::remove(body, slot), 0, 0),
+            (Change::Remove, Ok(slot)) => {
+                Planned { op: Op::Remove { slot }, kind: op::remove(body, slot), need: 0, room: 0 }
+            }
             (Change::Patch(_) | Change::Remove, Err(_)) => {
                 panic!("only an entry that is there can be patched or removed")
             }
         };
-        Ok(Some(Planned { kind, need, room }))
+        Ok(Some(planned))
     }
 
     /// Appends a record of one page and performs its change, which was rehearsed on that page.

@@ -21,7 +21,7 @@ use crate::descent::Target;
 use crate::error::TreeError;
 use crate::group::{Draft, Group};
 use crate::hint;
-use crate::modify::Logged;
+use crate::modify::{Logged, Planned};
 use crate::node::{GIVEN_UP, Node};
 use crate::op;
 use crate::redo::PageChange;
@@ -182,11 +182,12 @@ impl Tree {
             Err(error) => return Ok(Err(error)),
         };
         op::begin(&mut body, page, leaf.version(), &attachment);
-        let Some(planned) = self.plan(page, &node, key, found, &change, &mut body)? else {
+        let planned = self.plan(page, &node, key, found, &change, &mut body)?;
+        let Some(Planned { kind, need, room, .. }) = planned else {
             assert!(freed.is_none(), "a page is freed with the entry that named it");
             return Ok(Ok(Outcome::Done(result, None)));
         };
-        if planned.need > planned.room {
+        if need > room {
             let own = found.ok();
             let mut full_key = Vec::new();
             let swept =
@@ -194,7 +195,7 @@ impl Tree {
                     Some(at) != own && garbage(key, value)
                 })?;
             return Ok(Ok(match swept {
-                Logged::Done(_, 0) => Outcome::NoSpace(planned.need),
+                Logged::Done(_, 0) => Outcome::NoSpace(need),
                 Logged::Done(..) => Outcome::Again,
                 Logged::NoBuffer(bytes) => Outcome::NoBuffer(bytes),
             }));
@@ -208,7 +209,7 @@ impl Tree {
         if let Some(freed) = freed {
             self.free_named(&mut group, page, &[freed])?;
         }
-        group.change(leaf, Draft::of(page, planned.kind, body));
+        group.change(leaf, Draft::of(page, kind, body));
         let lsn = group.commit_at(stock)?;
         let taken = named.map(|page| (page, lsn));
         Ok(Ok(if removes { Outcome::Removed(result) } else { Outcome::Done(result, taken) }))

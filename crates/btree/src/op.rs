@@ -1,7 +1,8 @@
 //! What a log record does to one page, and its bytes.
 //!
-//! The format is described in `docs/format/tree.md`. A body is encoded once, appended, and decoded
-//! again to be applied, at run time as in redo: there is no second way to change a page.
+//! The format is described in `docs/format/tree.md`. An operation is encoded once, appended and
+//! applied; redo decodes it and applies it likewise. Where run time applies it without decoding
+//! it, debug builds compare it with what its bytes decode to.
 
 use crate::node::edit::Level;
 use crate::node::layout::malformed;
@@ -17,8 +18,8 @@ const FORMAT_CONDEMNED: u8 = 2;
 /// Slots of a page never pass this number, and neither do lengths within it.
 const HALF_MAX: usize = u16::MAX as usize;
 
-/// A change of one page, as decoded.
-#[derive(Clone, Copy, Debug)]
+/// A change of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op<'a> {
     Insert {
         slot: usize,
@@ -68,7 +69,7 @@ pub(crate) enum Op<'a> {
 }
 
 /// Encoded patches, checked when decoded: ascending and disjoint.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patches<'a> {
     rest: Reader<'a>,
     end: usize,
@@ -77,6 +78,10 @@ pub(crate) struct Patches<'a> {
 }
 
 impl<'a> Patches<'a> {
+    /// Those of a change that is being made.
+    pub(crate) fn of(patches: &'a crate::change::Patches) -> Patches<'a> {
+        Patches { rest: Reader::new(patches.encoded()), end: 0, last_end: patches.end() }
+    }
     /// Where the last of them ends.
     pub(crate) fn last_end(&self) -> usize {
         self.last_end

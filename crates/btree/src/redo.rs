@@ -13,7 +13,7 @@ use firndb_log::Record;
 /// It changes the page from the page's own content, so redo needs no other page: applied to version
 /// `previous` of the page it gives the same bytes as at run time, which applied it through here
 /// too.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageChange<'a> {
     pub page: PageId,
     /// That page's version before; zero for a page just allocated, whose content does not matter.
@@ -37,6 +37,20 @@ impl<'a> PageChange<'a> {
         let attachment = body.blob()?;
         let encoded = body.rest();
         Ok(PageChange { page, previous, attachment, op: Op::decode(record.kind, body)?, encoded })
+    }
+
+    /// What a record that was made just now decodes to: its page and that page's version before,
+    /// its attachment, its operation, and the operation's bytes.
+    #[inline]
+    pub(crate) fn made(
+        record: Record<'a>,
+        (page, previous): (PageId, Lsn),
+        attachment: &'a [u8],
+        (op, encoded): (Op<'a>, &'a [u8]),
+    ) -> PageChange<'a> {
+        let change = PageChange { page, previous, attachment, op, encoded };
+        debug_assert_eq!(PageChange::decode(record), Ok(change), "what redo will do");
+        change
     }
 
     /// Appends the record's body without what only undo needs: enough for redo.
