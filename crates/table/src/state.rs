@@ -1,7 +1,8 @@
 //! What a table is at one moment, for the statements that run on it.
 //!
-//! A statement takes the table's [`State`] (an `Arc`) and keeps it until it ends. Definition
-//! changes put another state in its place; they never change one. Invariants:
+//! A statement takes the table's [`State`] (an `Arc`) and keeps it until it ends, and mostly its
+//! transaction keeps it for the statements to come. Definition changes put another state in its
+//! place; they never change one. Invariants:
 //! * every state that names a tree holds that tree's `Arc`; so once the `Weak` of a dropped tree is
 //!   dead, no statement that could touch the tree is running (see [`crate::drops`]);
 //! * a statement that writes takes the state *again* once it has written the row itself, which
@@ -360,6 +361,26 @@ impl Shared {
     pub(crate) fn state_for(&self, txn: &Transaction) -> Result<Arc<State>, TableError> {
         self.check_owner(txn)?;
         self.state()
+    }
+
+    /// Runs a statement of `txn` on the present state. The transaction keeps it: the next statement
+    /// shares no memory with other threads to get it.
+    #[inline]
+    pub(crate) fn run<R>(
+        &self,
+        txn: &mut Transaction,
+        statement: impl FnOnce(&mut Transaction, &State) -> Result<R, TableError>,
+    ) -> Result<R, TableError> {
+        self.check_owner(txn)?;
+        let is_present = |state: &Arc<State>| self.generation.load(Ordering::SeqCst) == state.generation;
+        // Held to the end: it keeps the tree from being cleared under the statement.
+        let state: Arc<State> = match txn.kept().take::<State>(self.id).filter(is_present) {
+            Some(state) => state,
+            None => self.state()?,
+        };
+        let outcome = statement(txn, &state);
+        txn.kept().put(self.id, state);
+        outcome
     }
 
     /// Whether [`Shared::state_for`] would not fail.

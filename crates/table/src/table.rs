@@ -37,8 +37,7 @@ impl Table {
 
     /// Reads the row at `key` into `out`; false if there is none.
     pub fn get(&self, txn: &mut Transaction, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TableError> {
-        let state = self.shared.state_for(txn)?;
-        state.get(txn, key, out)
+        self.shared.run(txn, |txn, state| state.get(txn, key, out))
     }
 
     /// As [`Table::get`], and others can neither write nor lock the row, or the place where it
@@ -50,8 +49,7 @@ impl Table {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<bool, TableError> {
-        let state = self.shared.state_for(txn)?;
-        state.get_for_update(txn, key, out)
+        self.shared.run(txn, |txn, state| state.get_for_update(txn, key, out))
     }
 
     /// Reads the rows at `keys`, which may come in any order and repeat, as one statement: the row
@@ -63,8 +61,7 @@ impl Table {
         keys: &[K],
         rows: &mut Rows,
     ) -> Result<(), TableError> {
-        let state = self.shared.state_for(txn)?;
-        state.get_many(txn, keys, rows)
+        self.shared.run(txn, |txn, state| state.get_many(txn, keys, rows))
     }
 
     /// As [`Table::get_many`], for callers with a limit of memory: before large values are read,
@@ -78,8 +75,7 @@ impl Table {
         rows: &mut Rows,
         fits: impl FnMut(usize, usize) -> bool,
     ) -> Result<usize, TableError> {
-        let state = self.shared.state_for(txn)?;
-        state.get_many_that_fit(txn, keys, rows, fits)
+        self.shared.run(txn, |txn, state| state.get_many_that_fit(txn, keys, rows, fits))
     }
 
     /// As [`Table::get_many`], locking the rows as [`Table::get_for_update`] does, one after the
@@ -90,8 +86,7 @@ impl Table {
         keys: &[K],
         rows: &mut Rows,
     ) -> Result<(), TableError> {
-        let state = self.shared.state_for(txn)?;
-        state.get_many_for_update(txn, keys, rows)
+        self.shared.run(txn, |txn, state| state.get_many_for_update(txn, keys, rows))
     }
 
     /// Bytes of a page of the database.

@@ -371,13 +371,14 @@ impl TxnManager {
         for (id, found) in analysis.open {
             let mut state = TxnState::new(id);
             state.found_by_recovery = true;
-            let versions = state.versions.get_mut();
+            let mut versions = state.versions.lock();
             *versions = found.versions;
             // It may have spilled some after the checkpoint.
             versions.spilled = true;
             versions.start_at(found.entries);
             versions.account(&self.version_bytes);
             versions.promise(self.log.undo_promise());
+            drop(versions);
             if found.prepared.is_some() {
                 state.set_status(Status::Prepared);
             }

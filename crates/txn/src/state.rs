@@ -1,7 +1,7 @@
 //! One writing transaction, as others see it: whether it has ended, and its before-images.
 
 use crate::ranks;
-use crate::versions::Versions;
+use crate::shared_versions::SharedVersions;
 use firndb_base::TxnId;
 use firndb_base::sync::Mutex;
 use firndb_base::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -34,7 +34,7 @@ pub(crate) struct TxnState {
     /// Held while an entry moves to the undo tree, and while one is being undone: one that has been
     /// used is not spilled. Taken before page latches.
     pub moving: Mutex<()>,
-    pub versions: Mutex<Versions>,
+    pub versions: SharedVersions,
 }
 
 impl TxnState {
@@ -46,7 +46,7 @@ impl TxnState {
             found_by_recovery: false,
             releases: AtomicU32::new(0),
             moving: ranks::MOVING.mutex(()),
-            versions: ranks::VERSIONS.mutex(Versions::default()),
+            versions: SharedVersions::default(),
         }
     }
     pub fn status(&self) -> Status {

@@ -1,6 +1,7 @@
 //! A transaction's own state, and its waits.
 
 use crate::error::{TxnError, TxnErrorKind};
+use crate::kept::Kept;
 use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode, Refused};
 use crate::manager::TxnManager;
 use crate::options::{Isolation, TxnOptions};
@@ -61,6 +62,7 @@ pub struct Transaction {
     pub(crate) scratch: Vec<u8>,
     /// Lent to the layer above.
     buffer: Vec<u8>,
+    pub(crate) kept: Kept,
     /// Of pages that it has put.
     pub(crate) images: OfTransaction,
     /// A return to a savepoint may undo entries from this one on.
@@ -114,6 +116,7 @@ impl Transaction {
             attachment: Vec::new(),
             scratch: Vec::new(),
             buffer: Vec::new(),
+            kept: Kept::default(),
             images: None,
             newest_savepoint: AtomicU32::new(0),
             taken: None,
@@ -143,7 +146,7 @@ impl Transaction {
     /// Whether it has written anything that is not undone.
     #[must_use]
     pub fn has_writes(&self) -> bool {
-        self.state.as_ref().is_some_and(|state| state.versions.lock().next_index() > 0)
+        self.state.as_ref().is_some_and(|state| state.versions.next_index() > 0)
     }
 
     /// A number that grows whenever the transaction writes or takes writes back: while it stays, so
@@ -175,6 +178,12 @@ impl Transaction {
         self.buffer = buffer;
     }
 
+    /// What the layer above keeps until the transaction ends, or newer things take its place. It is
+    /// taken out to be used, and kept again.
+    pub fn kept(&mut self) -> &mut Kept {
+        &mut self.kept
+    }
+
     /// A mark to which [`Transaction::rollback_to`] can return.
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
@@ -198,7 +207,7 @@ impl Transaction {
 
     /// Index that its next undo entry gets.
     pub(crate) fn next_index(&self) -> u32 {
-        self.state.as_ref().map_or(0, |state| state.versions.lock().next_index())
+        self.state.as_ref().map_or(0, |state| state.versions.next_index())
     }
 
     /// Runs the calls of one statement: under read committed they share the snapshot that `view`

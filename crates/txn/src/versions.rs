@@ -22,6 +22,8 @@ use std::collections::VecDeque;
 /// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and
 /// position.
 const UNDO_RECORD: u64 = 96;
+/// What a transaction's promise in the log is a multiple of.
+const PROMISE_STEP: u64 = 4 << 10;
 /// Bytes of log that removing it from the undo tree takes.
 const UNSPILL_RECORD: u64 = 64;
 /// Bytes that an ended transaction which is kept takes beside its undo entries: its state, and its
@@ -279,17 +281,19 @@ impl Versions {
         self.account(total);
     }
 
-    /// Keeps `promise`, what the log leaves for undoing, up to date with this transaction's share.
+    /// Keeps `promise`, what the log leaves for undoing, up to date with this transaction's share:
+    /// in steps, since all transactions write to that word.
     pub fn promise(&mut self, promise: &AtomicU64) {
-        if self.kept {
+        if self.kept || self.promised.checked_sub(self.to_undo).is_some_and(|more| more < 2 * PROMISE_STEP) {
             return;
         }
-        if self.to_undo >= self.promised {
-            promise.fetch_add(self.to_undo - self.promised, Ordering::SeqCst);
+        let promised = self.to_undo.next_multiple_of(PROMISE_STEP);
+        if promised >= self.promised {
+            promise.fetch_add(promised - self.promised, Ordering::SeqCst);
         } else {
-            promise.fetch_sub(self.promised - self.to_undo, Ordering::SeqCst);
+            promise.fetch_sub(self.promised - promised, Ordering::SeqCst);
         }
-        self.promised = self.to_undo;
+        self.promised = promised;
     }
 
     /// Nothing of it will be undone any more.

@@ -97,14 +97,14 @@ impl TxnManager {
     /// Ends a write. If its undo entry was `pushed`, its change has been made; `ghost` is the row
     /// of which it made a ghost, or whose ghost comes back if it is undone.
     fn settle_entry(&self, state: &TxnState, pushed: bool, ghost: Option<(TreeId, &[u8])>) {
-        let mut versions = state.versions.lock();
         if pushed {
-            versions.settle();
-            if let Some((tree, key)) = ghost {
-                versions.ghosts.add(tree, key);
-            }
+            state.versions.settle();
         }
-        versions.account(&self.version_bytes);
+        if let Some((tree, key)) = ghost.filter(|_| pushed) {
+            let mut versions = state.versions.lock();
+            versions.ghosts.add(tree, key);
+            versions.account(&self.version_bytes);
+        }
     }
 
     /// Takes back the newest undo entry, whose change was not made, if it was `pushed`.
@@ -176,6 +176,7 @@ impl Attempt<'_> {
         versions.push(&attachment[start..], manager.log.end());
         // Likewise: the log takes the record only if there is space to undo it.
         versions.promise(manager.log.undo_promise());
+        versions.account(&manager.version_bytes);
         self.pushed = true;
         Ok(Outcome::Done { before })
     }

@@ -176,10 +176,10 @@ pub fn available_parallelism() -> io::Result<NonZeroUsize> {
 }
 
 /// A small number that stays the same for the calling thread and differs between threads that run
-/// at the same time, for striped counters. Never to decide anything by.
+/// at the same time, for striped counters; that of a thread that has ended goes to a new one. Never
+/// to decide anything by.
 #[must_use]
 pub fn stripe() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     std::thread_local! {
         static STRIPE: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
     }
@@ -187,9 +187,39 @@ pub fn stripe() -> usize {
         usize::MAX => {
             // A simulated thread keeps its number: it is a new thread that ends with its run.
             let simulated = if sim::simulating() { sim::thread_number() } else { None };
-            stripe.set(simulated.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
+            stripe.set(simulated.unwrap_or_else(own_stripe));
             stripe.get()
         }
         number => number,
     })
+}
+
+/// Numbers of threads that have ended, and the next one that no thread has had.
+static FREE_STRIPES: std::sync::Mutex<(Vec<usize>, usize)> = std::sync::Mutex::new((Vec::new(), 0));
+
+/// A thread's number, until it ends.
+struct OwnStripe(usize);
+
+impl OwnStripe {
+    fn taken() -> OwnStripe {
+        let (free, next) = &mut *FREE_STRIPES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        OwnStripe(free.pop().unwrap_or_else(|| {
+            *next += 1;
+            *next - 1
+        }))
+    }
+}
+
+impl Drop for OwnStripe {
+    fn drop(&mut self) {
+        FREE_STRIPES.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0.push(self.0);
+    }
+}
+
+#[cold]
+fn own_stripe() -> usize {
+    std::thread_local! {
+        static OWN: OwnStripe = OwnStripe::taken();
+    }
+    OWN.with(|own| own.0)
 }

@@ -71,27 +71,47 @@ fn an_entry_is_spilled_only_when_its_change_is_made() {
     assert_eq!(versions.oldest_to_spill(Lsn(9)), Some(1));
 }
 
+/// Many small writes of one transaction touch the promise, which all share, a few times.
 #[test]
-fn what_undoing_takes_is_promised_until_it_is_done_or_will_never_be() {
+fn what_undoing_small_changes_takes_is_promised_in_steps() {
     let promise = AtomicU64::new(0);
     let mut versions = Versions::default();
-    for i in 0..10u8 {
-        versions.push(&[i; 100], Lsn(1));
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..100 {
+        versions.push(&[1; 20], Lsn(1));
+        versions.promise(&promise);
         versions.settle();
+        assert!(promise.load(Ordering::Relaxed) >= versions.to_undo);
+        seen.insert(promise.load(Ordering::Relaxed));
     }
-    versions.promise(&promise);
-    let all = promise.load(Ordering::Relaxed);
-    assert!(all >= 10 * 100);
+    assert_eq!(seen.len() as u64, versions.to_undo.div_ceil(PROMISE_STEP));
+}
+
+#[test]
+fn what_undoing_takes_is_promised_until_it_is_done_or_will_never_be() {
+    const LEN: u64 = 20_000;
+    let promise = AtomicU64::new(0);
+    let promised = || promise.load(Ordering::Relaxed);
+    let covers = |bytes: u64| (bytes..bytes + 2 * PROMISE_STEP + 10 * UNDO_RECORD).contains(&promised());
+    let mut versions = Versions::default();
+    for i in 0..10u8 {
+        versions.push(&[i; LEN as usize], Lsn(1));
+        versions.settle();
+        versions.promise(&promise);
+        assert!(covers(LEN * (u64::from(i) + 1)), "{}", promised());
+    }
     versions.pop();
     versions.forget(8);
     versions.forget(3);
     versions.promise(&promise);
-    assert_eq!(promise.load(Ordering::Relaxed), all / 10 * 7);
+    assert!(covers(7 * LEN), "{}", promised());
+    let before = versions.to_undo;
     versions.mark_spilled(0);
+    assert!(versions.to_undo > before, "a spilled entry is taken out of its tree, too");
     versions.promise(&promise);
-    assert!(promise.load(Ordering::Relaxed) > all / 10 * 7, "a spilled entry is taken out of its tree, too");
+    assert!(promised() >= versions.to_undo);
     versions.end_promise(&promise);
-    assert_eq!(promise.load(Ordering::Relaxed), 0);
+    assert_eq!(promised(), 0);
     versions.clear(&AtomicUsize::new(0));
 }
 
