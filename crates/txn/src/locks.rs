@@ -11,9 +11,9 @@
 //!    hash;
 //! 2. a transaction is once among an entry's holders; an exclusive holder of a key is its only
 //!    holder;
-//! 3. a shard's count is at least its number of holders, and the count of ranges at least theirs:
-//!    they are raised before and lowered after the lock itself, so a writer that reads zero misses
-//!    no lock;
+//! 3. a shard's count is its number of holders, and the count of ranges at least theirs. A writer
+//!    that reads zero under the leaf's latch misses no lock: a reader that latched the leaf before
+//!    had registered by then, and one that latches it later meets what was written;
 //! 4. a transaction that has locked a whole tree for reading has no other range lock in it.
 
 use crate::key_range::KeyRange;
@@ -147,16 +147,22 @@ impl Points {
             }
         }
         assert_eq!(chained + self.free.len(), self.entries.len(), "each entry is free or held");
-        assert!(count >= held, "{count} holders are counted and {held} are there");
+        assert_eq!(count, held, "holders are counted");
     }
 }
 
 /// Keys whose hash falls on one number.
 #[derive(Debug)]
 struct Shard {
-    /// Holders of its keys: a write skips the lock when there are none.
+    /// Holders of its keys, written under the lock: a write skips the lock when there are none.
     count: AtomicUsize,
     points: Mutex<Points>,
+}
+
+impl Shard {
+    fn set_count(&self, _locked: &Points, change: impl FnOnce(usize) -> usize) {
+        self.count.store(change(self.count.load(Ordering::Relaxed)), Ordering::Release);
+    }
 }
 
 /// All explicit locks.
@@ -262,7 +268,7 @@ impl LockTable {
             }
             None => {
                 holders.push((me, mode));
-                shard.count.fetch_add(1, Ordering::SeqCst);
+                shard.set_count(&points, |count| count + 1);
                 held.points.push((number as u32, at));
             }
         }
@@ -303,7 +309,7 @@ impl LockTable {
                 return true;
             }
             points.release(at, me);
-            shard.count.fetch_sub(1, Ordering::SeqCst);
+            shard.set_count(&points, |count| count - 1);
             false
         });
     }
@@ -412,14 +418,13 @@ impl LockTable {
             let shard = &self.shards[number as usize];
             let mut points = shard.points.lock();
             points.release(at, me);
+            shard.set_count(&points, |count| count - 1);
             if cfg!(debug_assertions)
                 && me.0.is_multiple_of(CHECKED_ONE_IN)
                 && points.entries.len() <= ENTRIES_KEPT
             {
                 points.check(shard.count.load(Ordering::SeqCst));
             }
-            drop(points);
-            shard.count.fetch_sub(1, Ordering::SeqCst);
         }
         held.shared.clear();
         held.exclusive = 0;

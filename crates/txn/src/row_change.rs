@@ -83,19 +83,29 @@ fn differences(old: &[u8], new: &[u8], mut report: impl FnMut(Range<usize>)) {
             }
         }
     };
-    let ((old_words, old_tail), (new_words, new_tail)) = (old.as_chunks::<WORD>(), new.as_chunks::<WORD>());
-    for (i, (old, new)) in old_words.iter().zip(new_words).enumerate() {
-        // The lowest byte of the word comes first.
-        let difference = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
+    // The lowest byte of a word comes first.
+    let mut in_word = |at: usize, difference: u64| {
         if difference != 0 {
             let first = difference.trailing_zeros() as usize / 8;
             let end = WORD - difference.leading_zeros() as usize / 8;
-            differs(i * WORD + first..i * WORD + end);
+            differs(at + first..at + end);
         }
+    };
+    let between = |old: &[u8; WORD], new: &[u8; WORD]| u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
+    let ((old_words, old_tail), (new_words, _)) = (old.as_chunks::<WORD>(), new.as_chunks::<WORD>());
+    for (i, (old, new)) in old_words.iter().zip(new_words).enumerate() {
+        in_word(i * WORD, between(old, new));
     }
-    for (at, (old, new)) in (old_words.len() * WORD..).zip(old_tail.iter().zip(new_tail)) {
-        if old != new {
-            differs(at..at + 1);
+    if let (Some(old_last), Some(new_last)) = (old.last_chunk(), new.last_chunk()) {
+        // Without the bytes that were in the words.
+        let seen = 8 * (WORD - old_tail.len()) as u32;
+        let difference = between(old_last, new_last).checked_shr(seen).unwrap_or(0);
+        in_word(old_words.len() * WORD, difference);
+    } else {
+        for (at, (old, new)) in old.iter().zip(new).enumerate() {
+            if old != new {
+                differs(at..at + 1);
+            }
         }
     }
     if let Some(last) = pending {
