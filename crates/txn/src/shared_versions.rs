@@ -6,7 +6,8 @@
 
 use crate::ranks;
 use crate::versions::Versions;
-use firndb_base::sync::atomic::{AtomicU32, Ordering};
+use firndb_base::TreeId;
+use firndb_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use firndb_base::sync::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut};
 
@@ -46,6 +47,15 @@ impl SharedVersions {
     pub fn settle(&self) {
         self.settled.store(self.next_index(), Ordering::Release);
     }
+
+    /// As [`SharedVersions::settle`], of a change that made a ghost of this row: whoever finds the
+    /// entry settled finds the ghost, too.
+    pub fn settle_with_ghost(&self, tree: TreeId, key: &[u8], total: &AtomicUsize) {
+        let mut versions = self.lock();
+        versions.settle();
+        versions.ghosts.add(tree, key);
+        versions.account(total);
+    }
 }
 
 /// The lock.
@@ -70,5 +80,28 @@ impl DerefMut for VersionsGuard<'_> {
 impl Drop for VersionsGuard<'_> {
     fn drop(&mut self) {
         self.next.store(self.versions.next_index(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firndb_base::Lsn;
+
+    /// Cause: the entry was settled before the ghost was listed. Effect: a checkpoint in between
+    /// moved the entry into the undo tree, and its list of ghosts lacked this one after a crash.
+    #[test]
+    fn a_ghost_is_listed_before_its_entry_may_be_spilled() {
+        let (shared, total) = (SharedVersions::default(), AtomicUsize::new(0));
+        shared.lock().push(b"undo", Lsn(1));
+        assert_eq!(shared.lock().oldest_to_spill(Lsn(9)), None);
+        shared.settle_with_ghost(TreeId(1), b"key", &total);
+        assert_eq!(shared.lock().oldest_to_spill(Lsn(9)), Some(0));
+        assert!(!shared.lock().ghosts.is_empty());
+        shared.lock().push(b"undo", Lsn(2));
+        assert_eq!(shared.next_index(), 2);
+        shared.settle();
+        assert!(shared.lock().mark_spilled(0));
+        assert_eq!(shared.lock().oldest_to_spill(Lsn(9)), Some(1));
     }
 }

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 /// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and
 /// position.
 const UNDO_RECORD: u64 = 96;
-/// What a transaction's promise in the log is a multiple of.
+/// What a transaction's promise in the log is a multiple of, unless it is small.
 const PROMISE_STEP: u64 = 4 << 10;
 /// Bytes of log that removing it from the undo tree takes.
 const UNSPILL_RECORD: u64 = 64;
@@ -284,10 +284,13 @@ impl Versions {
     /// Keeps `promise`, what the log leaves for undoing, up to date with this transaction's share:
     /// in steps, since all transactions write to that word.
     pub fn promise(&mut self, promise: &AtomicU64) {
-        if self.kept || self.promised.checked_sub(self.to_undo).is_some_and(|more| more < 2 * PROMISE_STEP) {
+        // Small at first: there may be many transactions, and little log.
+        let step = (self.to_undo / 2).next_power_of_two().clamp(PROMISE_STEP / 16, PROMISE_STEP);
+        let is_about_right = |more| self.to_undo > 0 && more < 2 * step;
+        if self.kept || self.promised.checked_sub(self.to_undo).is_some_and(is_about_right) {
             return;
         }
-        let promised = self.to_undo.next_multiple_of(PROMISE_STEP);
+        let promised = self.to_undo.next_multiple_of(step);
         if promised >= self.promised {
             promise.fetch_add(promised - self.promised, Ordering::SeqCst);
         } else {

@@ -97,13 +97,11 @@ impl TxnManager {
     /// Ends a write. If its undo entry was `pushed`, its change has been made; `ghost` is the row
     /// of which it made a ghost, or whose ghost comes back if it is undone.
     fn settle_entry(&self, state: &TxnState, pushed: bool, ghost: Option<(TreeId, &[u8])>) {
-        if pushed {
-            state.versions.settle();
-        }
-        if let Some((tree, key)) = ghost.filter(|_| pushed) {
-            let mut versions = state.versions.lock();
-            versions.ghosts.add(tree, key);
-            versions.account(&self.version_bytes);
+        match ghost {
+            // At once: a checkpoint that finds the entry settled finds the ghost, too.
+            Some((tree, key)) if pushed => state.versions.settle_with_ghost(tree, key, &self.version_bytes),
+            _ if pushed => state.versions.settle(),
+            _ => {}
         }
     }
 

@@ -39,7 +39,8 @@ impl Engine {
             self.checkpointer.consider(&self.log);
         }
         let space = self.log.space();
-        if space.used_bytes > space.capacity_bytes / 2 {
+        // One that runs frees log when it ends, and would be followed by another.
+        if space.used_bytes > space.capacity_bytes / 2 && !self.checkpointer.running.is_locked() {
             self.ask_for_log_space(Pressure::Filling);
         }
     }
