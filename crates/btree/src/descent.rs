@@ -5,8 +5,7 @@
 //! parent is released, so a descent cannot miss a split or merge: a thread that changes which keys
 //! a node holds has its parent latched exclusively. Inner nodes are latched shared and only the
 //! node to be changed (with its parent, for a structure change) exclusively. The level is part of
-//! what is checked on the way, so a damaged page cannot send a descent in circles. The root is
-//! mostly read from a copy (`roots.rs`).
+//! what is checked on the way, so a damaged page cannot send a descent in circles.
 //!
 //! No latch is held over a read: a child that is not in memory is read and latched with the parent
 //! released, and counts only if the parent, latched again for a moment, has not changed
@@ -83,12 +82,6 @@ impl Restarts {
 /// A leaf, latched shared, and where its parts lie.
 pub(crate) type LatchedLeaf<'p> = (SharedGuard<'p>, NodeParts);
 
-/// A child of the root, on the way to a leaf that is to be latched exclusively.
-enum Below<'p> {
-    Leaf(ExclusiveGuard<'p>),
-    Inner(SharedGuard<'p>),
-}
-
 /// A node of a wanted level, latched exclusively together with its parent.
 pub(crate) enum Located<'p> {
     /// The root itself has the level.
@@ -147,19 +140,14 @@ impl Tree {
     ) -> Result<(SharedGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
         let mut restarts = Restarts::default();
-        let mut begun = self.below_root(target, |child, level| {
-            pool.shared_in_memory_for(child, if level == 0 { leaf_use } else { PageUse::Working })
-        });
         'root: loop {
-            let (mut guard, mut page, mut expected) = self.begin(begun.take())?;
+            let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
+            let mut expected = None;
             loop {
                 let node = self.node(page, &guard, expected)?;
                 if node.is_leaf() {
                     let parts = node.parts();
                     return Ok((guard, parts));
-                }
-                if expected.is_none() {
-                    self.keep_root(&guard, &node);
                 }
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;
@@ -172,19 +160,6 @@ impl Tree {
         }
     }
 
-    /// Where a descent goes on that has `begun` below the root, or the root itself: the node,
-    /// latched shared, its page, and its level, if that is known.
-    #[inline]
-    fn begin<'p>(
-        &'p self,
-        begun: Option<(SharedGuard<'p>, PageId, u8)>,
-    ) -> Result<(SharedGuard<'p>, PageId, Option<u8>), TreeError> {
-        match begun {
-            Some((guard, page, level)) => Ok((guard, page, Some(level))),
-            None => Ok((self.pool().shared(self.root())?, self.root(), None)),
-        }
-    }
-
     /// As [`Tree::leaf_shared_for`], without reading anything but the root: the uppermost node on
     /// the way that is not in memory, and its level.
     #[inline]
@@ -194,21 +169,17 @@ impl Tree {
         leaf_use: PageUse,
     ) -> Result<Result<LatchedLeaf<'_>, (PageId, u8)>, TreeError> {
         let pool = self.pool();
-        let use_at = |level| if level == 0 { leaf_use } else { PageUse::Working };
-        let begun = self.below_root(target, |child, level| pool.shared_in_memory_for(child, use_at(level)));
-        let (mut guard, mut page, mut expected) = self.begin(begun)?;
+        let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
+        let mut expected = None;
         loop {
             let node = self.node(page, &guard, expected)?;
             if node.is_leaf() {
                 let parts = node.parts();
                 return Ok(Ok((guard, parts)));
             }
-            if expected.is_none() {
-                self.keep_root(&guard, &node);
-            }
             let level = node.level() - 1;
             page = target.child(page, &node)?;
-            let page_use = use_at(level);
+            let page_use = if level == 0 { leaf_use } else { PageUse::Working };
             guard = match pool.shared_in_memory_for(page, page_use) {
                 Some(next) => next,
                 None => return Ok(Err((page, level))),
@@ -324,23 +295,9 @@ impl Tree {
     ) -> Result<(ExclusiveGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
         let mut restarts = Restarts::default();
-        let begun = self.below_root(target, |child, level| match level {
-            0 => match pool.exclusive_in_memory(child) {
-                InMemory::Latched(leaf) => Some(Below::Leaf(leaf)),
-                InMemory::Absent(_) | InMemory::BeingRead => None,
-            },
-            _ => pool.shared_in_memory(child).map(Below::Inner),
-        });
-        let mut begun = match begun {
-            Some((Below::Leaf(leaf), page, _)) => {
-                let parts = self.node(page, &leaf, Some(0))?.parts();
-                return Ok((leaf, parts));
-            }
-            Some((Below::Inner(guard), page, level)) => Some((guard, page, level)),
-            None => None,
-        };
         'root: loop {
-            let (mut guard, mut page, mut expected) = self.begin(begun.take())?;
+            let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
+            let mut expected = None;
             loop {
                 let node = self.node(page, &guard, expected)?;
                 if node.is_leaf() {
@@ -354,9 +311,6 @@ impl Tree {
                     }
                     let parts = node.parts();
                     return Ok((guard, parts));
-                }
-                if expected.is_none() {
-                    self.keep_root(&guard, &node);
                 }
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;

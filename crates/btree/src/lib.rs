@@ -49,7 +49,6 @@ mod naming;
 mod node;
 mod op;
 mod redo;
-mod roots;
 mod sample;
 mod scan;
 mod scratch;

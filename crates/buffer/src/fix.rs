@@ -195,18 +195,6 @@ impl BufferPool {
         Some(ExclusiveGuard::new(self, hold))
     }
 
-    /// Whether a page seen before had neither changed nor left its frame when the caller latched a
-    /// page that a change of this one would have latched, too. Latches nothing; counts as a hit.
-    #[inline]
-    pub fn is_unchanged(&self, seen: OptimisticRef) -> bool {
-        let frame = self.frames.get(seen.frame);
-        let is_same = frame.arrivals() == seen.arrivals && frame.counter() == seen.counter;
-        if is_same {
-            self.note_hit(frame, PageUse::Working);
-        }
-        is_same
-    }
-
     #[inline]
     fn note_hit(&self, frame: &Frame, page_use: PageUse) {
         if !frame.is_referenced() {
