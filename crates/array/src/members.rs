@@ -98,6 +98,12 @@ impl Member {
         self.state.store(state.byte(), Ordering::Release);
     }
 
+    /// It cannot be used, as opening has found: to be recorded before the first write.
+    pub(crate) fn leave_out(&self) {
+        self.set_state(MemberState::Struck);
+        self.unrecorded.store(true, Ordering::Release);
+    }
+
     pub(crate) fn is_read(&self) -> bool {
         self.state() == MemberState::Active
     }

@@ -6,7 +6,6 @@ use crate::label::Label;
 use crate::map::Map;
 use crate::members::{Member, MemberState, is_enough, readable};
 use firndb_base::sync::Arc;
-use firndb_base::sync::atomic::Ordering;
 use firndb_device::{Device, DeviceError, DeviceErrorKind, Fill};
 
 /// A member that is to be opened.
@@ -88,8 +87,7 @@ impl Array {
                     "{name} is {} bytes long, and has been cut off: {len} are needed",
                     device.len()
                 ));
-                member.set_state(MemberState::Struck);
-                member.unrecorded.store(true, Ordering::Release);
+                member.leave_out();
             }
             enough(&self.map, &self.members, why)?;
         }
@@ -115,8 +113,7 @@ fn lengthen(members: &[Member]) {
             && device.len() < least
             && device.grow(least, Fill::Reserved).is_err()
         {
-            member.set_state(MemberState::Struck);
-            member.unrecorded.store(true, Ordering::Release);
+            member.leave_out();
         }
     }
 }

@@ -128,6 +128,12 @@ pub struct LogSpace {
 }
 
 impl LogSpace {
+    /// Whether more than half of the space is in use.
+    #[must_use]
+    pub fn is_filling(&self) -> bool {
+        self.used_bytes > self.capacity_bytes / 2
+    }
+
     /// Whether so little is left for `Normal` appends that work which can wait should, and that
     /// writers should make space: the log keeps a reserve of its own behind it.
     #[must_use]

@@ -52,6 +52,7 @@ mod rows_ahead;
 mod schema;
 mod show;
 mod state;
+mod statement;
 mod statistics;
 mod stored_row;
 mod superseded;

@@ -21,6 +21,7 @@
 use crate::error::{TableError, TableErrorKind};
 use crate::ranks;
 use crate::show;
+use crate::statement::whole_or_nothing;
 use crate::superseded::Superseded;
 use firndb_base::sync::{Arc, RwLock};
 use firndb_base::{PageId, TreeId};
@@ -345,18 +346,7 @@ impl PageFile {
         run: impl FnOnce(&mut Transaction, &Tree) -> Result<R, TableError>,
     ) -> Result<R, TableError> {
         let tree = self.tree_for(txn)?;
-        let savepoint = txn.statement_savepoint();
-        let error = match run(txn, &tree) {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        if txn.has_written_since(&savepoint)
-            && let Err(worse) = txn.rollback_to(&savepoint)
-        {
-            let message = format!("{error}; and what the statement had done could not be undone: {worse}");
-            return Err(TableError::new(TableErrorKind::Transaction(worse.kind), message));
-        }
-        Err(error)
+        whole_or_nothing(txn, |txn| run(txn, &tree))
     }
 }
 

@@ -15,10 +15,11 @@ use crate::large_write;
 use crate::large_write::Stored;
 use crate::show;
 use crate::state::{LiveIndex, State};
+use crate::statement::whole_or_nothing;
 use crate::table::Table;
 use crate::table_kind::TableKind;
 use firndb_base::sync::atomic::Ordering;
-use firndb_txn::{Savepoint, Transaction};
+use firndb_txn::Transaction;
 
 impl Table {
     /// Inserts a row. A key has at most [`firndb_txn::max_key_len`] bytes, a value
@@ -163,25 +164,7 @@ impl Table {
         txn: &mut Transaction,
         run: impl FnOnce(&mut Transaction, &State) -> Result<R, TableError>,
     ) -> Result<R, TableError> {
-        self.shared.run(txn, |txn, state| {
-            let savepoint = txn.statement_savepoint();
-            run(txn, state).or_else(|error| take_back(txn, &savepoint, error))
-        })
-    }
-}
-
-/// Rolls back a statement that failed. Returns its error, or what is worse.
-#[cold]
-fn take_back<R>(txn: &mut Transaction, savepoint: &Savepoint, error: TableError) -> Result<R, TableError> {
-    if !txn.has_written_since(savepoint) {
-        return Err(error);
-    }
-    match txn.rollback_to(savepoint) {
-        Ok(()) => Err(error),
-        Err(worse) => {
-            let message = format!("{error}; and what the statement had done could not be undone: {worse}");
-            Err(TableError::new(TableErrorKind::Transaction(worse.kind), message))
-        }
+        self.shared.run(txn, |txn, state| whole_or_nothing(txn, |txn| run(txn, state)))
     }
 }
 

@@ -93,7 +93,7 @@ impl Transaction {
         };
         let lsn = match self.state.take() {
             None => seen,
-            Some(state) if state.versions.lock().next_index() == 0 => {
+            Some(state) if state.versions.next_index() == 0 => {
                 self.manager.finish(&state, Status::Aborted, None, &mut self.held);
                 seen
             }

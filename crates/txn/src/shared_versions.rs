@@ -48,8 +48,8 @@ impl SharedVersions {
         self.settled.store(self.next_index(), Ordering::Release);
     }
 
-    /// As [`SharedVersions::settle`], of a change that made a ghost of this row: whoever finds the
-    /// entry settled finds the ghost, too.
+    /// As [`SharedVersions::settle`], for a change that turned the row at `key` into a ghost. One
+    /// lock covers both steps, so a checkpoint that may spill the entry also lists the ghost.
     pub fn settle_with_ghost(&self, tree: TreeId, key: &[u8], total: &AtomicUsize) {
         let mut versions = self.lock();
         versions.settle();

@@ -62,7 +62,7 @@ pub struct Transaction {
     pub(crate) scratch: Vec<u8>,
     /// Lent to the layer above.
     buffer: Vec<u8>,
-    pub(crate) kept: Kept,
+    kept: Kept,
     /// Of pages that it has put.
     pub(crate) images: OfTransaction,
     /// A return to a savepoint may undo entries from this one on.
@@ -146,7 +146,7 @@ impl Transaction {
     /// Whether it has written anything that is not undone.
     #[must_use]
     pub fn has_writes(&self) -> bool {
-        self.state.as_ref().is_some_and(|state| state.versions.next_index() > 0)
+        self.next_index() > 0
     }
 
     /// A number that grows whenever the transaction writes or takes writes back: while it stays, so

@@ -98,7 +98,6 @@ impl TxnManager {
     /// of which it made a ghost, or whose ghost comes back if it is undone.
     fn settle_entry(&self, state: &TxnState, pushed: bool, ghost: Option<(TreeId, &[u8])>) {
         match ghost {
-            // At once: a checkpoint that finds the entry settled finds the ghost, too.
             Some((tree, key)) if pushed => state.versions.settle_with_ghost(tree, key, &self.version_bytes),
             _ if pushed => state.versions.settle(),
             _ => {}
@@ -459,7 +458,7 @@ impl Transaction {
     fn keep_locked_down_to(&mut self, index: u32) -> Result<(), TxnError> {
         let Transaction { manager, state, held, scratch, .. } = self;
         let Some(state) = state else { return Ok(()) };
-        let end = state.versions.lock().next_index();
+        let end = state.versions.next_index();
         for index in index..end {
             if manager.read_undo(state, index, scratch)?
                 && let Undo::Row { tree, key, .. } = Undo::decode(scratch)?

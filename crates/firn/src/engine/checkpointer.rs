@@ -113,9 +113,14 @@ impl Checkpointer {
             || self.time.is_due(log.written())
     }
 
-    /// Requests a checkpoint unless one runs, which frees log when it ends.
+    /// Whether a checkpoint is being taken: it frees log when it ends.
+    pub fn is_running(&self) -> bool {
+        self.running.is_locked()
+    }
+
+    /// Requests a checkpoint unless one runs.
     pub fn hurry(&self) {
-        if !self.running.is_locked() {
+        if !self.is_running() {
             self.request();
         }
     }
@@ -123,7 +128,7 @@ impl Checkpointer {
     /// Requests a checkpoint if one is due. While one runs, it is due still: whether another is due
     /// is decided once that one has ended, successfully or not.
     pub fn consider(&self, log: &Log) {
-        if !self.running.is_locked() && self.is_due(log) {
+        if !self.is_running() && self.is_due(log) {
             self.request();
         }
     }
@@ -180,7 +185,7 @@ impl Checkpointer {
         let deadline = clock::now().after(limit);
         let mut state = self.state.lock();
         // The running one may have begun too early to help.
-        let target = state.ended + if self.running.is_locked() { 2 } else { 1 };
+        let target = state.ended + if self.is_running() { 2 } else { 1 };
         while state.ended < target && !state.stopped {
             // Only once: a notification wakes the other waiters here, too, and they would wake this
             // one.

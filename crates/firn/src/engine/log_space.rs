@@ -38,9 +38,8 @@ impl Engine {
         if self.checkpointer.is_served() {
             self.checkpointer.consider(&self.log);
         }
-        let space = self.log.space();
-        // One that runs frees log when it ends, and would be followed by another.
-        if space.used_bytes > space.capacity_bytes / 2 && !self.checkpointer.running.is_locked() {
+        // While one runs, a request would have another follow at once.
+        if self.log.space().is_filling() && !self.checkpointer.is_running() {
             self.ask_for_log_space(Pressure::Filling);
         }
     }

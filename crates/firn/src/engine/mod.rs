@@ -290,7 +290,7 @@ impl Engine {
         }
         // Where the archive or a backup retains the oldest log, a checkpoint would free none.
         let held = self.retention.oldest().is_some_and(|held| held <= space.oldest);
-        if space.used_bytes > space.capacity_bytes / 2 && !held {
+        if space.is_filling() && !held {
             self.checkpointer.hurry();
         }
         // The log keeps a reserve of its own; writers wait earlier, so that they do not reach it in
