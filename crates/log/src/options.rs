@@ -112,7 +112,8 @@ pub struct Appended {
     pub end: Lsn,
 }
 
-/// Physical space of the online log, padding included.
+/// Physical space of the online log, padding included; each byte once, however many copies of it the
+/// devices hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogSpace {
@@ -125,13 +126,25 @@ pub struct LogSpace {
     pub normal_bytes: u64,
     /// Oldest LSN still kept.
     pub oldest: Lsn,
+    /// Devices that a byte is written to.
+    pub copies: usize,
 }
 
 impl LogSpace {
-    /// Whether more than half of the space is in use.
+    /// Whether more than half of the space is in use, or twice as much is left for `Normal` appends
+    /// as where it [is tight](LogSpace::is_tight): open transactions may have set the rest aside.
     #[must_use]
     pub fn is_filling(&self) -> bool {
-        self.used_bytes > self.capacity_bytes / 2
+        self.fills_within(0)
+    }
+
+    /// Whether it will be filling once `written` bytes more are written to the devices, copies
+    /// included.
+    #[must_use]
+    pub fn fills_within(&self, written: u64) -> bool {
+        let bytes = written / self.copies.max(1) as u64;
+        self.used_bytes.saturating_add(bytes) > self.capacity_bytes / 2
+            || self.normal_bytes < bytes.saturating_add(self.capacity_bytes / 8)
     }
 
     /// Whether so little is left for `Normal` appends that work which can wait should, and that
@@ -169,4 +182,28 @@ pub struct LogStatistics {
     pub refused: u64,
     /// Counters of outlier hiding.
     pub hiding: HidingStatistics,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_filling_by_what_is_used_or_set_aside() {
+        let space = |used_bytes, normal_bytes, copies| LogSpace {
+            capacity_bytes: 1600,
+            used_bytes,
+            normal_bytes,
+            oldest: Lsn::FIRST,
+            copies,
+        };
+        assert!(!space(800, 600, 1).is_filling());
+        assert!(space(801, 600, 1).is_filling(), "more than half is in use");
+        assert!(!space(500, 200, 1).is_filling());
+        assert!(space(500, 199, 1).is_filling(), "open transactions have set the rest aside");
+        assert!(!space(500, 199, 1).is_tight(), "before writers wait");
+        assert!(!space(500, 400, 2).fills_within(400), "two copies of 200");
+        assert!(space(500, 400, 1).fills_within(400));
+        assert!(space(0, 1600, 0).fills_within(u64::MAX), "no device left");
+    }
 }

@@ -180,9 +180,6 @@ pub fn available_parallelism() -> io::Result<NonZeroUsize> {
 /// to decide anything by.
 #[must_use]
 pub fn stripe() -> usize {
-    std::thread_local! {
-        static STRIPE: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
-    }
     STRIPE.with(|stripe| match stripe.get() {
         usize::MAX => {
             // A simulated thread keeps its number: it is a new thread that ends with its run.
@@ -193,6 +190,14 @@ pub fn stripe() -> usize {
         number => number,
     })
 }
+
+std::thread_local! {
+    /// The calling thread's number; `usize::MAX` before it has one.
+    static STRIPE: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+}
+
+/// What destructors see that run after their thread has given its number back.
+const ENDED: usize = usize::MAX - 1;
 
 /// Numbers of threads that have ended, and the next one that no thread has had.
 static FREE_STRIPES: std::sync::Mutex<(Vec<usize>, usize)> = std::sync::Mutex::new((Vec::new(), 0));
@@ -212,6 +217,7 @@ impl OwnStripe {
 
 impl Drop for OwnStripe {
     fn drop(&mut self) {
+        STRIPE.set(ENDED);
         FREE_STRIPES.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0.push(self.0);
     }
 }
@@ -222,4 +228,40 @@ fn own_stripe() -> usize {
         static OWN: OwnStripe = OwnStripe::taken();
     }
     OWN.with(|own| own.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cause: the number was free as soon as its own destructor had run, and the thread's later ones
+    /// counted by it still. Effect: two threads added to one stripe by plain stores, and counts were
+    /// lost.
+    #[test]
+    fn destructors_that_run_after_the_number_is_free_do_not_use_it() {
+        struct Seen(std::sync::Arc<Mutex<Vec<usize>>>);
+        impl Drop for Seen {
+            fn drop(&mut self) {
+                self.0.lock().push(stripe());
+            }
+        }
+        // They are destroyed in the order of their first use, or in the opposite one.
+        std::thread_local! {
+            static BEFORE: std::cell::RefCell<Option<Seen>> = const { std::cell::RefCell::new(None) };
+            static AFTER: std::cell::RefCell<Option<Seen>> = const { std::cell::RefCell::new(None) };
+        }
+        let seen = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let probe = || Some(Seen(seen.clone()));
+        let (before, after) = (probe(), probe());
+        let mine = std::thread::spawn(move || {
+            BEFORE.set(before);
+            let mine = stripe();
+            AFTER.set(after);
+            mine
+        });
+        let mine = mine.join().expect("no panic");
+        let mut seen = std::mem::take(&mut *seen.lock());
+        seen.sort_unstable();
+        assert_eq!(seen, [mine, ENDED]);
+    }
 }

@@ -3,6 +3,7 @@
 
 use crate::engine::recovery_time::RecoveryTime;
 use crate::error::{Error, ErrorKind};
+use crate::options::limits::INTERVAL_SHARE;
 use crate::ranks;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_base::sync::{Condvar, Mutex};
@@ -28,8 +29,7 @@ pub(crate) struct Checkpointer {
 /// Bytes of log between the begins of two checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
-    /// From here on a checkpoint is due if half of the log's space is in use, or will be when it
-    /// ends.
+    /// From here on a checkpoint is due if the log is filling, or will be when it ends.
     pub least: u64,
     /// Here one is due in any case.
     pub most: u64,
@@ -40,7 +40,7 @@ impl Interval {
     /// was dirty at the one before leaves to be read. The other half is for what is appended while
     /// it runs, for long transactions, and for the reserves.
     pub fn of_log(bytes: u64) -> Interval {
-        Interval { least: bytes / 8, most: bytes / 4 }
+        Interval { least: bytes / (2 * INTERVAL_SHARE), most: bytes / INTERVAL_SHARE }
     }
 
     pub fn exactly(bytes: u64) -> Interval {
@@ -103,13 +103,9 @@ impl Checkpointer {
     /// would take too long.
     pub fn is_due(&self, log: &Log) -> bool {
         let since_last = log.end().since(Lsn(self.last.load(Ordering::Relaxed)));
-        let fills_log = || {
-            let space = log.space();
-            space.used_bytes.saturating_add(self.time.grown()) >= space.capacity_bytes / 2
-        };
         self.wanted.load(Ordering::Relaxed)
             || since_last >= self.interval.most
-            || since_last >= self.interval.least && fills_log()
+            || since_last >= self.interval.least && log.space().fills_within(self.time.grown())
             || self.time.is_due(log.written())
     }
 

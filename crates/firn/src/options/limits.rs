@@ -14,6 +14,9 @@ pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<usize> = 1024..=65536;
 /// needs 24 bytes a page, 0.6 % of pages of 4 KiB.
 pub(crate) const MAP_SHARE: usize = 16;
 
+/// Share of the log between the begins of two checkpoints, at most, as a divisor.
+pub(crate) const INTERVAL_SHARE: u64 = 4;
+
 /// Share of the buffer's budget that goes to deltas that wait, where they are on, as a divisor.
 pub(crate) const DELTA_SHARE: usize = 16;
 

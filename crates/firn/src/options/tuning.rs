@@ -1,7 +1,7 @@
 //! The settings that few users change.
 
 use crate::error::Error;
-use crate::options::limits::{MAP_SHARE, refuse};
+use crate::options::limits::{INTERVAL_SHARE, MAP_SHARE, refuse};
 use firndb_txn::PageRecovery;
 use std::path::PathBuf;
 
@@ -197,10 +197,10 @@ impl Tuning {
             return refuse(format!("tuning.map_bytes must be at least {map_least}"));
         }
         if let Some(bytes) = self.checkpoint_log_bytes
-            && (bytes < 64 << 10 || bytes > (log_bytes / 6).max(64 << 10))
+            && (bytes < 64 << 10 || bytes > (log_bytes / INTERVAL_SHARE).max(64 << 10))
         {
             return refuse(format!(
-                "tuning.checkpoint_log_bytes is {bytes}; it must be at least 64 KiB and at most a sixth of \
+                "tuning.checkpoint_log_bytes is {bytes}; it must be at least 64 KiB and at most a quarter of \
                  log.bytes ({log_bytes})"
             ));
         }

@@ -92,6 +92,7 @@ impl Front {
             used_bytes: self.capacity.saturating_sub(self.free_bytes) + pending,
             normal_bytes: self.left(Some(LogClass::Normal), self.end).unwrap_or(0),
             oldest: self.oldest,
+            copies: self.copies.min(self.in_use.iter().filter(|in_use| **in_use).count()),
         }
     }
 }
