@@ -188,12 +188,13 @@ impl Database {
             let cache_kind = superblock.extensions.cache.as_ref().map(|cache| cache.kind.clone());
             (superblock.database.to_string(), epoch, superblock.page_size, checkpoint, cache_kind)
         };
+        let txn = engine.txns.statistics();
+        let log_devices = engine.devices.logs.list();
         Statistics {
             database,
             epoch,
             page_size,
             tables: self.table_names(),
-            txn: engine.txns.statistics(),
             buffer: engine.pool.statistics(),
             store: engine.store.statistics(),
             log: engine.log.statistics(),
@@ -204,7 +205,7 @@ impl Database {
             checkpoint,
             checkpoint_interval: engine.checkpointer.interval(),
             restart: engine.restart_estimate(),
-            log_devices: engine.devices.logs.list().iter().map(|(_, log)| named(log)).collect(),
+            log_devices: log_devices.iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
             store_array: self.store_array(),
             cache_kind,
@@ -215,7 +216,8 @@ impl Database {
             recovery: self.recovery_report(),
             set_aside: self.work_set_aside(),
             kept_aside: engine.options.overlay.as_ref().map(|space| space.used()),
-            settings: engine.options.settings(self.directory(), engine.devices.logs.list().len()),
+            settings: engine.options.settings(self.directory(), log_devices.len(), txn.shadows_above),
+            txn,
         }
     }
 }

@@ -112,8 +112,8 @@ pub struct Appended {
     pub end: Lsn,
 }
 
-/// Physical space of the online log, padding included; each byte once, however many copies of it the
-/// devices hold.
+/// Physical space of the online log, padding included; each byte once, however many copies of it
+/// the devices hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogSpace {

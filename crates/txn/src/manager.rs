@@ -2,7 +2,8 @@
 
 use crate::error::{TxnError, TxnErrorKind};
 use crate::ghost_backlog::Backlog;
-use crate::image_choice::PageRecovery;
+use crate::image_choice::{PageRecovery, WriteCosts};
+use crate::image_costs::ImageCosts;
 use crate::locks::LockTable;
 use crate::losers::Loser;
 use crate::prepared_list::PreparedList;
@@ -35,6 +36,10 @@ pub struct ManagerOptions {
     pub page_file_bytes: usize,
     /// How these become durable.
     pub page_recovery: PageRecovery,
+    /// What writing takes the devices, as far as it is known before anything is measured.
+    pub write_costs: WriteCosts,
+    /// Bytes of pages put that stay in DRAM before they are written to the store, about.
+    pub kept_bytes: u64,
 }
 
 impl Default for ManagerOptions {
@@ -43,6 +48,8 @@ impl Default for ManagerOptions {
             version_budget_bytes: 16 << 20,
             page_file_bytes: 1 << 20,
             page_recovery: PageRecovery::default(),
+            write_costs: WriteCosts::ASSUMED,
+            kept_bytes: 1 << 20,
         }
     }
 }
@@ -80,6 +87,9 @@ pub struct TxnStatistics {
     pub shadow_writes: u64,
     /// Images of page files that were logged.
     pub images_logged: u64,
+    /// Above how many images a transaction that commits alone would write them as shadows, if it
+    /// chose by cost ([`PageRecovery::Adaptive`]); `None` if it would log any number.
+    pub shadows_above: Option<u64>,
     /// Images of either kind that were written before their transaction ended, for lack of memory.
     pub images_early: u64,
     /// Bytes of memory of private images.
@@ -128,6 +138,7 @@ pub struct TxnManager {
     /// Bytes of private images.
     pub(crate) image_bytes: Arc<AtomicUsize>,
     pub(crate) shadows: Shadows,
+    pub(crate) image_costs: ImageCosts,
     /// Ghosts waiting for physical removal.
     pub(crate) backlog: Backlog,
     pub(crate) allowance: Allowance,
@@ -178,6 +189,7 @@ impl TxnManager {
             pool,
             log,
             allowance: Allowance::of(options.version_budget_bytes),
+            image_costs: ImageCosts::new(options.write_costs, options.kept_bytes),
             options,
             undo,
             registry: ranks::REGISTRY.mutex(Registry::new(next_txn)),
@@ -281,6 +293,7 @@ impl TxnManager {
             shadows: count(&self.shadows.counters.shadows),
             shadow_writes: count(&self.shadows.counters.writes),
             images_logged: count(&self.shadows.counters.logged),
+            shadows_above: self.image_costs.shadows_above(&self.pool),
             images_early: count(&self.shadows.counters.early),
             image_bytes: self.image_bytes.load(Ordering::Relaxed) as u64,
         }

@@ -21,8 +21,8 @@ use crate::manager::TxnManager;
 use crate::page_images::PageImage;
 use crate::shadows::Images;
 use crate::transaction::Transaction;
-use firndb_base::PageId;
 use firndb_base::sync::atomic::Ordering;
+use firndb_base::{PageId, clock};
 use firndb_btree::Tree;
 use firndb_log::LogClass;
 use firndb_tier::PageWrite;
@@ -45,7 +45,8 @@ impl TxnManager {
     /// Makes images durable, or puts them into the log, and removes them from the list. Called with
     /// no lock and no latch held. After an error the list has those that were not written.
     fn write_images(&self, images: &mut Images) -> Result<(), TxnError> {
-        let (logged, shadows) = choose(self.options.page_recovery, std::mem::take(images));
+        let choice = |images: &[PageImage]| self.image_costs.choice(images, &self.pool);
+        let (logged, shadows) = choose(self.options.page_recovery, std::mem::take(images), choice);
         *images = logged;
         if !shadows.is_empty() {
             images.extend(self.shadows.write(shadows, |writes| self.write_shadows(writes)));
@@ -69,7 +70,12 @@ impl TxnManager {
     fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
         for writes in writes.chunks_mut(SHADOWS_A_CALL) {
             writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+            let begun = clock::now();
             self.pool.tier().write_shadows(writes);
+            if writes.iter().all(PageWrite::is_taken) {
+                let bytes = writes.iter().map(|write| write.data.len()).sum();
+                self.image_costs.times.measured(bytes, begun.elapsed());
+            }
             writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
         }
     }
@@ -91,6 +97,7 @@ impl Transaction {
         let before = self.write_naming(tree, key, old)?;
         let (page, version) = self.taken.take().expect("such a write takes a page into use");
         let index = self.next_index() - 1;
+        self.manager.image_costs.rewrites.put(page, image.len());
         let image = PageImage { page, version, bytes: image.to_vec(), whole };
         let images = self.images.get_or_insert_default();
         images.add((tree.id(), key.into()), index, image, &self.manager.image_bytes);
@@ -130,6 +137,7 @@ impl Transaction {
 
     /// The last change of this transaction made a row name `page` no more.
     pub fn supersede_image(&mut self, page: PageId) {
+        self.manager.image_costs.rewrites.superseded(page);
         let index = self.next_index().checked_sub(1);
         if let (Some(images), Some(index)) = (&mut self.images, index) {
             images.supersede(page, index);

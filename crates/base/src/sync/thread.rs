@@ -234,9 +234,9 @@ fn own_stripe() -> usize {
 mod tests {
     use super::*;
 
-    /// Cause: the number was free as soon as its own destructor had run, and the thread's later ones
-    /// counted by it still. Effect: two threads added to one stripe by plain stores, and counts were
-    /// lost.
+    /// Cause: the number was free as soon as its own destructor had run, and later destructors of
+    /// the thread used it still. Effect: two threads added to one stripe by plain stores, and some
+    /// counts were lost.
     #[test]
     fn destructors_that_run_after_the_number_is_free_do_not_use_it() {
         struct Seen(std::sync::Arc<Mutex<Vec<usize>>>);

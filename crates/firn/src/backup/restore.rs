@@ -159,7 +159,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
         undo_tree,
         plan.analysis.next_txn(),
         plan.analysis.next_tree(),
-        assembly::manager_options(&options, superblock.log_bytes()),
+        assembly::manager_options(&options, &superblock),
     );
     let LoserReport { losers, prepared } = txns.adopt(plan.analysis);
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);

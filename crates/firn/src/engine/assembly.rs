@@ -3,6 +3,7 @@
 use crate::engine::archive_needed::ArchiveNeed;
 use crate::engine::archiver::OpenArchive;
 use crate::engine::background_recovery::BackgroundRecovery;
+use crate::engine::checkpointer::Interval;
 use crate::engine::creation_mark::{self, Interrupted, Making};
 use crate::engine::devices::{Counted, Devices};
 use crate::engine::log_device_failure::Losses;
@@ -130,14 +131,19 @@ pub(crate) fn pool(
     Ok(Arc::new(if options.tuning.read_ahead { pool } else { pool.without_read_ahead() }))
 }
 
-/// For a log of `log_bytes`. Before-images in DRAM are limited to a small part of it: recovery
-/// finds them in the log, and needs as much space again to spill them.
-pub(crate) fn manager_options(options: &Options, log_bytes: u64) -> ManagerOptions {
-    let most = usize::try_from(log_bytes / 16).unwrap_or(usize::MAX);
+/// Before-images in DRAM are limited to a small part of the log: recovery finds them there, and
+/// needs as much space again to spill them.
+pub(crate) fn manager_options(options: &Options, superblock: &Superblock) -> ManagerOptions {
+    let most = usize::try_from(superblock.log_bytes() / 16).unwrap_or(usize::MAX);
+    let drives = superblock.log_drives(options.archive.base.as_deref());
+    let copies = superblock.copies() as usize;
+    let checkpoints = Interval::chosen(options, superblock).most;
     ManagerOptions {
         version_budget_bytes: options.tuning.version_bytes.min(most),
         page_file_bytes: options.tuning.page_file_bytes.unwrap_or(options.buffer_bytes / PAGE_FILE_SHARE),
         page_recovery: options.tuning.page_recovery,
+        write_costs: options.write_costs(superblock.page_size, drives / copies),
+        kept_bytes: checkpoints.min(options.buffer_bytes as u64 / 2),
     }
 }
 
@@ -275,7 +281,7 @@ pub(crate) fn create(
         undo_tree,
         TxnId(1),
         FIRST_USER_TREE,
-        manager_options(options, superblock.log_bytes()),
+        manager_options(options, &superblock),
     );
     let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
     let recovery = BackgroundRecovery::nothing();

@@ -2,8 +2,10 @@
 //! is in `checkpoint.rs`.
 
 use crate::engine::recovery_time::RecoveryTime;
+use crate::engine::superblock::Superblock;
 use crate::error::{Error, ErrorKind};
-use crate::options::limits::INTERVAL_SHARE;
+use crate::options::Options;
+use crate::options::limits::{INTERVAL_LEAST, INTERVAL_SHARE};
 use crate::ranks;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_base::sync::{Condvar, Mutex};
@@ -39,11 +41,18 @@ impl Interval {
     /// Half of the log is two of the longest intervals, which is what a checkpoint that writes what
     /// was dirty at the one before leaves to be read. The other half is for what is appended while
     /// it runs, for long transactions, and for the reserves.
-    pub fn of_log(bytes: u64) -> Interval {
+    fn of_log(bytes: u64) -> Interval {
         Interval { least: bytes / (2 * INTERVAL_SHARE), most: bytes / INTERVAL_SHARE }
     }
 
-    pub fn exactly(bytes: u64) -> Interval {
+    /// As chosen, or by the log's space: its copies leave less of it.
+    pub fn chosen(options: &Options, superblock: &Superblock) -> Interval {
+        let by_space = Interval::of_log(superblock.log_bytes() / u64::from(superblock.copies()));
+        let most = by_space.most.max(INTERVAL_LEAST);
+        options.tuning.checkpoint_log_bytes.map_or(by_space, |bytes| Interval::exactly(bytes.min(most)))
+    }
+
+    fn exactly(bytes: u64) -> Interval {
         Interval { least: bytes, most: bytes }
     }
 }

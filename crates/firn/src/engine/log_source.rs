@@ -6,7 +6,7 @@
 //! without profiles for both, both are timed, unless there is too little log for that to pay.
 
 use crate::engine::archive_needed::ArchiveTail;
-use crate::engine::superblock::{Member, Superblock};
+use crate::engine::superblock::Superblock;
 use crate::options::Options;
 use crate::options::archive::ArchiveSettings;
 use firndb_base::sync::{Arc, thread};
@@ -15,7 +15,6 @@ use firndb_device::{AlignedBuf, Device};
 use firndb_log::ArchiveUse;
 use firndb_log::archive::ArchiveFiles;
 use firndb_profile::DeviceProfile;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -49,14 +48,6 @@ pub(crate) fn rate_of(profile: &DeviceProfile) -> Option<f64> {
     let us = profile.model.read_sequential.us(READ as u64);
     let most = profile.model.read_mb_s.map_or(f64::MAX, |most| most * 1e6);
     (us > 0.0).then(|| (READ as f64 / us * 1e6).min(most))
-}
-
-/// The number of drives that the members are on: files in one directory share one. Devices that the
-/// caller handed in (there is no `base` directory) count as a drive each.
-pub(crate) fn drives(members: &[Member], base: Option<&Path>) -> usize {
-    let Some(base) = base else { return members.len() };
-    let parents = members.iter().map(|member| base.join(&member.path).parent().map(Path::to_path_buf));
-    parents.collect::<BTreeSet<_>>().len()
 }
 
 /// How an opening uses the archive, and up to which LSN it is read first.
@@ -104,7 +95,7 @@ fn rates(
     let archive = options.archive_profile().and_then(rate_of);
     if let (Some(log), Some(archive)) = (log, archive) {
         return Some(Rates {
-            devices: log * drives(&superblock.members, options.archive.base.as_deref()) as f64,
+            devices: log * superblock.log_drives(options.archive.base.as_deref()) as f64,
             archive,
         });
     }
@@ -159,21 +150,7 @@ mod tests {
     use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use firndb_device::{AbsentDevice, DeviceError, DeviceErrorKind, Fill, MemoryDevice};
     use firndb_emulate::{Emulated, profiles};
-    use firndb_log::MemberId;
     use firndb_testkit::hooked::Hooked;
-
-    #[test]
-    fn files_in_one_directory_share_a_drive() {
-        let members = |paths: &[&str]| -> Vec<Member> {
-            let member =
-                |(path, id): (&&str, u32)| Member { id: MemberId(id), path: (*path).to_owned(), bytes: 0 };
-            paths.iter().zip(1..).map(member).collect()
-        };
-        let base = Some(Path::new("/a"));
-        assert_eq!(drives(&members(&["log.0", "/a/log.1", "/b/log.2"]), base), 2);
-        assert_eq!(drives(&members(&["log.0", "log.1"]), base), 1);
-        assert_eq!(drives(&members(&["log.0", "log.1"]), None), 2, "devices that were handed in");
-    }
 
     #[test]
     fn devices_are_timed_side_by_side_and_as_fast_as_their_profile_says() {

@@ -396,9 +396,8 @@ impl Engine {
 }
 
 fn checkpointer(options: &Options, superblock: &Superblock, opened: &Opened) -> Checkpointer {
-    let bytes = superblock.log_bytes() / u64::from(superblock.copies());
-    let interval = options.tuning.checkpoint_log_bytes.map_or(Interval::of_log(bytes), Interval::exactly);
-    Checkpointer::new(interval, RecoveryTime::new(options.recovery_time, opened), superblock.checkpoint)
+    let time = RecoveryTime::new(options.recovery_time, opened);
+    Checkpointer::new(Interval::chosen(options, superblock), time, superblock.checkpoint)
 }
 
 fn opened_read_only() -> Error {

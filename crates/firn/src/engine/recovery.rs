@@ -233,7 +233,7 @@ impl<'a> Opening<'a> {
         let undo_tree = Tree::open(pool.clone(), assembly::UNDO_TREE, self.superblock.undo_root);
         let catalog_tree = Tree::open(pool.clone(), SYSTEM_TREE, self.superblock.catalog_root);
         let (next_txn, next_tree) = (transactions.next_txn(), transactions.next_tree());
-        let manager_options = assembly::manager_options(options, self.superblock.log_bytes());
+        let manager_options = assembly::manager_options(options, &self.superblock);
         let txns = TxnManager::new(pool.clone(), undo_tree, next_txn, next_tree, manager_options);
         let LoserReport { losers, prepared } = txns.adopt(transactions);
         (self.recovery.losers, self.recovery.prepared) = (losers, prepared);
@@ -272,7 +272,7 @@ impl Opening<'_> {
     /// The log as this opening has read it.
     fn opened(&self, log: &Log) -> Opened {
         let read = self.devices.logs.list().iter().map(|(_, log)| log.snapshot().reads.bytes).sum();
-        let drives = log_source::drives(&self.superblock.members, self.options.archive.base.as_deref());
+        let drives = self.superblock.log_drives(self.options.archive.base.as_deref());
         let profiled = self.options.log_profile().and_then(log_source::rate_of);
         let mark = log.epoch_mark();
         Opened {

@@ -15,6 +15,8 @@ use crate::engine::superblock_fields::Extensions;
 use firndb_base::codec::Malformed;
 use firndb_base::{DatabaseId, Epoch, Lsn, PageId};
 use firndb_log::{LogIdentity, MemberId};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Incomplete recoveries in a row, after which one is completed before transactions run: the
 /// superblock lists the epoch of each.
@@ -80,6 +82,15 @@ impl Superblock {
     /// Bytes of the log's devices together.
     pub fn log_bytes(&self) -> u64 {
         self.members.iter().map(|member| member.bytes).sum()
+    }
+
+    /// The number of drives that the log's devices are on: files in one directory share one.
+    /// Devices that the caller handed in (there is no `base` directory) count as a drive each.
+    pub fn log_drives(&self, base: Option<&Path>) -> usize {
+        let Some(base) = base else { return self.members.len() };
+        let parents =
+            self.members.iter().map(|member| base.join(&member.path).parent().map(Path::to_path_buf));
+        parents.collect::<BTreeSet<_>>().len()
     }
 
     /// The newest epoch.
@@ -203,6 +214,19 @@ mod tests {
             extensions: Extensions::default(),
             in_doubt: false,
         }
+    }
+
+    #[test]
+    fn files_in_one_directory_share_a_drive() {
+        let on = |paths: &[&str]| {
+            let member =
+                |(path, id): (&&str, u32)| Member { id: MemberId(id), path: (*path).to_owned(), bytes: 0 };
+            Superblock { members: paths.iter().zip(1..).map(member).collect(), ..sample() }
+        };
+        let base = Some(Path::new("/a"));
+        assert_eq!(on(&["log.0", "/a/log.1", "/b/log.2"]).log_drives(base), 2);
+        assert_eq!(on(&["log.0", "log.1"]).log_drives(base), 1);
+        assert_eq!(on(&["log.0", "log.1"]).log_drives(None), 2, "devices that were handed in");
     }
 
     /// However often it is opened without writing log: a few entries, and none that a block of a

@@ -16,6 +16,8 @@ pub(crate) const MAP_SHARE: usize = 16;
 
 /// Share of the log between the begins of two checkpoints, at most, as a divisor.
 pub(crate) const INTERVAL_SHARE: u64 = 4;
+/// Bytes of log that may be chosen instead, at least.
+pub(crate) const INTERVAL_LEAST: u64 = 64 << 10;
 
 /// Share of the buffer's budget that goes to deltas that wait, where they are on, as a divisor.
 pub(crate) const DELTA_SHARE: usize = 16;

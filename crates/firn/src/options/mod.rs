@@ -11,6 +11,7 @@ pub(crate) mod page_writes;
 pub(crate) mod profiled;
 pub(crate) mod testing;
 pub(crate) mod tuning;
+pub(crate) mod write_costs;
 
 use crate::error::Error;
 use crate::options::archive::ArchiveSettings;

@@ -339,8 +339,14 @@ impl Options {
         }
     }
 
-    /// All settings that devices decide, of an open database with `width` log devices.
-    pub(crate) fn settings(&self, dir: Option<&Path>, width: usize) -> Vec<Setting> {
+    /// All settings that devices decide, of an open database with `width` log devices, whose
+    /// transactions write more than `shadows_above` images as shadows.
+    pub(crate) fn settings(
+        &self,
+        dir: Option<&Path>,
+        width: usize,
+        shadows_above: Option<u64>,
+    ) -> Vec<Setting> {
         let mut all = vec![self.width_of(dir, width)];
         let outliers = self.outlier_options();
         let log = self.profiles.log.as_ref();
@@ -370,6 +376,7 @@ impl Options {
             all.push(setting("store reads at once", depth, &origin(store), reason));
         }
         all.extend(self.page_writes().settings);
+        all.push(self.page_recovery_setting(shadows_above));
         let kept = self.kept().named().into_iter();
         all.extend(kept.map(|(name, value)| setting(name, value, &SettingOrigin::Kept, "")));
         all

@@ -1,7 +1,7 @@
 //! The settings that few users change.
 
 use crate::error::Error;
-use crate::options::limits::{INTERVAL_SHARE, MAP_SHARE, refuse};
+use crate::options::limits::{INTERVAL_LEAST, INTERVAL_SHARE, MAP_SHARE, refuse};
 use firndb_txn::PageRecovery;
 use std::path::PathBuf;
 
@@ -69,7 +69,7 @@ impl Default for Tuning {
             deltas: Deltas::Off,
             delta_bytes: None,
             placement: Placement::Threaded,
-            page_recovery: PageRecovery::Log,
+            page_recovery: PageRecovery::default(),
             page_file_bytes: None,
         }
     }
@@ -173,9 +173,10 @@ impl Tuning {
         self
     }
 
-    /// How pages of page files become durable at commit. Default: through the log. While an archive
-    /// or a backup needs their content in the log, and with a flash cache, they are logged whatever
-    /// this says.
+    /// How pages of page files become durable at commit. Default: through the log or as shadows,
+    /// whichever takes the devices less time by their profiles and by what writes have taken. While
+    /// an archive or a backup needs their content in the log, and with a flash cache, they are
+    /// logged whatever this says.
     #[must_use]
     pub fn page_recovery(mut self, recovery: PageRecovery) -> Tuning {
         self.page_recovery = recovery;
@@ -197,7 +198,7 @@ impl Tuning {
             return refuse(format!("tuning.map_bytes must be at least {map_least}"));
         }
         if let Some(bytes) = self.checkpoint_log_bytes
-            && (bytes < 64 << 10 || bytes > (log_bytes / INTERVAL_SHARE).max(64 << 10))
+            && !(INTERVAL_LEAST..=(log_bytes / INTERVAL_SHARE).max(INTERVAL_LEAST)).contains(&bytes)
         {
             return refuse(format!(
                 "tuning.checkpoint_log_bytes is {bytes}; it must be at least 64 KiB and at most a quarter of \

@@ -133,3 +133,44 @@ fn a_page_that_a_transaction_puts_again_and_again_is_written_once() {
         assert_holds(&db, 2);
     }
 }
+
+/// What the choice by cost knows before anything was measured: that a durable write of the store
+/// takes as long as logging some dozens of pages, and that a page put again and again need not be
+/// written to the store each time.
+#[test]
+fn by_cost_many_images_become_shadows_and_few_and_hot_ones_are_logged() {
+    let create = || {
+        let options = tiny().buffer_bytes(4 << 20);
+        let options = options.tuning(|tuning| tuning.page_recovery(PageRecovery::Adaptive));
+        let db = options.create_on(Bed::new(1).plain()).unwrap();
+        db.create_page_file("f").unwrap();
+        db
+    };
+    let db = create();
+    let file = db.page_file("f").unwrap();
+    let above = db.statistics().txn.shadows_above;
+    assert!(above.is_some_and(|images| (10..100).contains(&images)), "{above:?}");
+    let put = |db: &Database, pages, byte| {
+        let file = db.page_file("f").unwrap();
+        db.transact(|tx| (0..pages).try_for_each(|page| tx.put_page(&file, page, &[byte; PAGE]))).unwrap();
+    };
+    db.transact(|tx| tx.put_page(&file, 150, &[1; PAGE])).unwrap();
+    assert_eq!(shadows_and_logged(&db), (0, 1));
+    put(&db, 100, 1);
+    assert_eq!(shadows_and_logged(&db), (100, 1));
+    assert_all(&db, 1);
+    let hot = create();
+    let file = hot.page_file("f").unwrap();
+    for byte in 1..200 {
+        hot.transact(|tx| tx.put_page(&file, 0, &[byte; PAGE])).unwrap();
+    }
+    assert_eq!(shadows_and_logged(&hot), (0, 199));
+    for byte in 1..10 {
+        put(&hot, 100, byte);
+    }
+    let (shadows, _) = shadows_and_logged(&hot);
+    assert!(shadows <= 300, "{shadows}: pages came back while they were in memory");
+    put(&hot, 100, 11);
+    assert_eq!(shadows_and_logged(&hot), (shadows, 1099 - shadows + 100));
+    assert_all(&hot, 11);
+}

@@ -22,10 +22,10 @@ pub fn tiny() -> Options {
     options.lock_deadline(Duration::from_millis(20)).log(|log| log.devices(1).bytes(512 << 10))
 }
 
-/// In turn: logged and as shadows, with images that stay private, and with ones that do not fit.
+/// In turn: logged, as shadows, by cost; with images that stay private, and ones that do not fit.
 pub fn recovering(seed: u64) -> Options {
-    let recovery = [PageRecovery::Shadow, PageRecovery::Hybrid, PageRecovery::Log][seed as usize % 3];
-    let bytes = [64 << 10, 4 << 10, 0][seed as usize / 3 % 3];
+    let kinds = [PageRecovery::Shadow, PageRecovery::Hybrid, PageRecovery::Log, PageRecovery::Adaptive];
+    let (recovery, bytes) = (kinds[seed as usize % 4], [64 << 10, 4 << 10, 0][seed as usize / 4 % 3]);
     tiny().tuning(|tuning| tuning.page_recovery(recovery).page_file_bytes(bytes))
 }
 
@@ -123,7 +123,7 @@ fn work(tx: &mut Transaction, file: &PageFile, own: &mut Model, rng: &mut Rng) {
 
 #[test]
 fn they_agree_with_a_model_under_snapshots_savepoints_and_prepared_transactions() {
-    for seed in 0..9 {
+    for seed in 0..12 {
         let mut rng = Rng::new(seed);
         let bed = Bed::new(1);
         let mut db = recovering(seed).create_on(bed.plain()).unwrap();

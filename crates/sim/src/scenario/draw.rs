@@ -26,7 +26,8 @@ fn delta_bytes(seed: u64, page_size: usize) -> Option<usize> {
 /// How pages of page files become durable, and memory for private ones; of its own numbers, too.
 fn page_files(seed: u64, page_size: usize) -> (PageRecovery, usize) {
     let rng = &mut Rng::new(seed ^ 0x9A6E_F11E);
-    let recovery = pick(rng, &[PageRecovery::Log, PageRecovery::Shadow, PageRecovery::Hybrid]);
+    let recovery =
+        pick(rng, &[PageRecovery::Log, PageRecovery::Shadow, PageRecovery::Hybrid, PageRecovery::Adaptive]);
     (recovery, pick(rng, &[0, 2, 8, 64]) * page_size)
 }
 

@@ -1,0 +1,82 @@
+//! What the choice between shadows and log needs to know ([`crate::image_choice`]): what writes
+//! take, how many transactions commit side by side, and how soon pages are put anew.
+
+use crate::image_choice::{Situation, WriteCosts};
+use crate::page_images::PageImage;
+use crate::rewrites::Rewrites;
+use crate::write_times::{Line, WriteTimes};
+use firndb_base::sync::atomic::{AtomicUsize, Ordering};
+use firndb_buffer::{BufferPool, BufferStatistics};
+
+/// Dirty pages that the buffer is taken to write at once, and batches that this counts as.
+const BATCH_ASSUMED: (f64, f64) = (64.0, 8.0);
+
+#[derive(Debug)]
+pub(crate) struct ImageCosts {
+    /// Nanoseconds that the log's devices take for a byte.
+    log_byte: f64,
+    /// What writing shadows takes.
+    pub times: WriteTimes,
+    pub rewrites: Rewrites,
+    committing: AtomicUsize,
+}
+
+/// A transaction that commits images, counted until it is dropped.
+pub(crate) struct Committing<'c>(&'c ImageCosts);
+
+impl ImageCosts {
+    pub fn new(expected: WriteCosts, kept_bytes: u64) -> ImageCosts {
+        ImageCosts {
+            log_byte: expected.log_byte,
+            times: WriteTimes::new(Line { write: expected.store_write, byte: expected.store_byte }),
+            rewrites: Rewrites::new(kept_bytes),
+            committing: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts a transaction that begins to commit images.
+    pub fn committing(&self) -> Committing<'_> {
+        self.committing.fetch_add(1, Ordering::Relaxed);
+        Committing(self)
+    }
+
+    /// What a transaction chooses by for these images.
+    pub fn choice(&self, images: &[PageImage], pool: &BufferPool) -> (Situation, WriteCosts) {
+        let committers = self.committing.load(Ordering::Relaxed);
+        let situation = Situation { images: images.len(), committers, ..self.situation(pool) };
+        self.times.asked();
+        (situation, self.costs())
+    }
+
+    /// Above how many images a transaction that commits alone would write them as shadows, if it
+    /// chose by cost; `None` if it would log any number.
+    pub fn shadows_above(&self, pool: &BufferPool) -> Option<u64> {
+        let images = self.situation(pool).break_even(&self.costs());
+        (images < u64::MAX as f64).then_some(images as u64)
+    }
+
+    /// What writing takes, as known now.
+    fn costs(&self) -> WriteCosts {
+        let line = self.times.line();
+        WriteCosts { log_byte: self.log_byte, store_write: line.write, store_byte: line.byte }
+    }
+
+    /// Of a transaction with one image.
+    fn situation(&self, pool: &BufferPool) -> Situation {
+        let BufferStatistics { pages_written, batches_written, .. } = pool.statistics();
+        let (pages, batches) = (BATCH_ASSUMED.0 * BATCH_ASSUMED.1, BATCH_ASSUMED.1);
+        Situation {
+            images: 1,
+            image_bytes: pool.tier().page_size(),
+            committers: 1,
+            batch: (pages + pages_written as f64) / (batches + batches_written as f64),
+            rewritten: self.rewrites.share(),
+        }
+    }
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        self.0.committing.fetch_sub(1, Ordering::Relaxed);
+    }
+}
