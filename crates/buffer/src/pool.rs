@@ -210,6 +210,11 @@ impl BufferPool {
         self.followed_pages.curve()
     }
 
+    /// Pages written to the tier since opening, and the batches that carried them.
+    pub fn written(&self) -> (u64, u64) {
+        (self.counters.pages_written.get(), self.counters.batches_written.get())
+    }
+
     pub fn statistics(&self) -> BufferStatistics {
         BufferStatistics {
             frames: u64::from(self.frames.count()),

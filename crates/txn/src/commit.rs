@@ -72,8 +72,6 @@ impl Transaction {
     /// Errors: `Unknown` (see [`CommitHandle::wait`]); any other error means that nothing was
     /// committed.
     pub fn commit(self) -> Result<(), TxnError> {
-        let manager = self.images.is_some().then(|| self.manager.clone());
-        let _counted = manager.as_ref().map(|manager| manager.image_costs.committing());
         self.commit_order()?.wait()
     }
 

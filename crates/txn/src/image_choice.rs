@@ -34,13 +34,13 @@ impl WriteCosts {
     pub const ASSUMED: WriteCosts = WriteCosts { log_byte: 2.0, store_write: 100_000.0, store_byte: 2.0 };
 }
 
-/// The images of a transaction at its end, and what surrounds it.
+/// The images that a transaction writes, and what surrounds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Situation {
     pub images: usize,
     pub image_bytes: usize,
-    /// Transactions that are about to commit images, this one included: they share a write.
-    pub committers: usize,
+    /// Transactions that write images just now, this one included: they share a durable write.
+    pub writers: usize,
     /// Dirty pages that the buffer writes to the store at once.
     pub batch: f64,
     /// The share of pages that are put anew before the buffer has written them.
@@ -56,7 +56,7 @@ impl Situation {
         let shadow = bytes * costs.store_byte;
         let later = (1.0 - self.rewritten) * (costs.store_write / self.batch.max(1.0) + shadow);
         let saved = bytes * costs.log_byte + later - shadow;
-        if saved > 0.0 { costs.store_write / self.committers.max(1) as f64 / saved } else { f64::INFINITY }
+        if saved > 0.0 { costs.store_write / self.writers.max(1) as f64 / saved } else { f64::INFINITY }
     }
 
     fn shadows_pay(&self, costs: &WriteCosts) -> bool {
@@ -92,7 +92,7 @@ mod tests {
 
     const DISK: WriteCosts = WriteCosts { log_byte: 15.0, store_write: 12e6, store_byte: 15.0 };
     const ONE: Situation =
-        Situation { images: 1, image_bytes: 4096, committers: 1, batch: 64.0, rewritten: 0.0 };
+        Situation { images: 1, image_bytes: 4096, writers: 1, batch: 64.0, rewritten: 0.0 };
 
     #[test]
     fn the_kind_of_recovery_decides_which_images_are_logged() {
@@ -127,7 +127,7 @@ mod tests {
         // 100 us against 8.2 us in the log and a 64th of 100 us later.
         assert_eq!(fewest(ONE, WriteCosts::ASSUMED), Some(11));
         assert_eq!(fewest(ONE, DISK), Some(49));
-        let shared = Situation { committers: 16, ..ONE };
+        let shared = Situation { writers: 16, ..ONE };
         assert_eq!(fewest(shared, WriteCosts::ASSUMED), Some(1), "a 16th of 100 us each");
         let small_batches = Situation { batch: 4.0, ..ONE };
         assert_eq!(fewest(small_batches, DISK), Some(4), "the buffer writes four at once");

@@ -1,12 +1,12 @@
 //! What the choice between shadows and log needs to know ([`crate::image_choice`]): what writes
-//! take, how many transactions commit side by side, and how soon pages are put anew.
+//! take, how many transactions write images side by side, and how soon pages are put anew.
 
 use crate::image_choice::{Situation, WriteCosts};
 use crate::page_images::PageImage;
 use crate::rewrites::Rewrites;
 use crate::write_times::{Line, WriteTimes};
 use firndb_base::sync::atomic::{AtomicUsize, Ordering};
-use firndb_buffer::{BufferPool, BufferStatistics};
+use firndb_buffer::BufferPool;
 
 /// Dirty pages that the buffer is taken to write at once, and batches that this counts as.
 const BATCH_ASSUMED: (f64, f64) = (64.0, 8.0);
@@ -18,11 +18,11 @@ pub(crate) struct ImageCosts {
     /// What writing shadows takes.
     pub times: WriteTimes,
     pub rewrites: Rewrites,
-    committing: AtomicUsize,
+    writers: AtomicUsize,
 }
 
-/// A transaction that commits images, counted until it is dropped.
-pub(crate) struct Committing<'c>(&'c ImageCosts);
+/// A transaction that writes images, counted until it is dropped.
+pub(crate) struct Writing<'c>(&'c ImageCosts);
 
 impl ImageCosts {
     pub fn new(expected: WriteCosts, kept_bytes: u64) -> ImageCosts {
@@ -30,20 +30,20 @@ impl ImageCosts {
             log_byte: expected.log_byte,
             times: WriteTimes::new(Line { write: expected.store_write, byte: expected.store_byte }),
             rewrites: Rewrites::new(kept_bytes),
-            committing: AtomicUsize::new(0),
+            writers: AtomicUsize::new(0),
         }
     }
 
-    /// Counts a transaction that begins to commit images.
-    pub fn committing(&self) -> Committing<'_> {
-        self.committing.fetch_add(1, Ordering::Relaxed);
-        Committing(self)
+    /// Counts a transaction that begins to write images.
+    pub fn writing(&self) -> Writing<'_> {
+        self.writers.fetch_add(1, Ordering::Relaxed);
+        Writing(self)
     }
 
     /// What a transaction chooses by for these images.
     pub fn choice(&self, images: &[PageImage], pool: &BufferPool) -> (Situation, WriteCosts) {
-        let committers = self.committing.load(Ordering::Relaxed);
-        let situation = Situation { images: images.len(), committers, ..self.situation(pool) };
+        let writers = self.writers.load(Ordering::Relaxed);
+        let situation = Situation { images: images.len(), writers, ..self.situation(pool) };
         self.times.asked();
         (situation, self.costs())
     }
@@ -63,20 +63,20 @@ impl ImageCosts {
 
     /// Of a transaction with one image.
     fn situation(&self, pool: &BufferPool) -> Situation {
-        let BufferStatistics { pages_written, batches_written, .. } = pool.statistics();
+        let (pages_written, batches_written) = pool.written();
         let (pages, batches) = (BATCH_ASSUMED.0 * BATCH_ASSUMED.1, BATCH_ASSUMED.1);
         Situation {
             images: 1,
             image_bytes: pool.tier().page_size(),
-            committers: 1,
+            writers: 1,
             batch: (pages + pages_written as f64) / (batches + batches_written as f64),
             rewritten: self.rewrites.share(),
         }
     }
 }
 
-impl Drop for Committing<'_> {
+impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.0.committing.fetch_sub(1, Ordering::Relaxed);
+        self.0.writers.fetch_sub(1, Ordering::Relaxed);
     }
 }

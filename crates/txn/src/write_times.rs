@@ -1,24 +1,21 @@
 //! What durable writes of shadows take, as first expected and as measured since.
 //!
-//! A straight line over the bytes of a write, fitted to the last measurements and to the
-//! expectation, which counts as some of them. A measurement counts as at most [`TIMES_MOST`] times
-//! what was expected of it: a device's spike is forgotten soon, and one that has become slower is
-//! known after some writes. Each transaction that asks also takes weight from what was measured:
-//! where shadows seemed too dear, they are tried again some hundred transactions later.
+//! The expectation is a line over the bytes of a write; what was measured scales it, since what a
+//! device is faster or slower by than expected holds for most of its writes, and writes of one usual
+//! length say nothing of a line. A write counts as at most [`TIMES_MOST`] times what was expected of
+//! it: a device's spike is forgotten soon, and one that has become slower is known after some
+//! writes. Each transaction that asks also takes weight from what was measured: where shadows seemed
+//! too dear, they are tried again some time later.
 
 use firndb_base::sync::Mutex;
 use std::time::Duration;
 
-/// Measurements that each end of the expectation counts as.
-const EXPECTATION: f64 = 1.0;
 /// The part of its weight that each measurement keeps when another one comes.
 const KEPT_WITH_WRITE: f64 = 1.0 - 1.0 / 32.0;
 /// The same, when a transaction asks.
 const KEPT_WITH_QUESTION: f64 = 1.0 - 1.0 / 512.0;
 /// A write counts as at most this many times what was expected of it.
 const TIMES_MOST: f64 = 4.0;
-/// Bytes at the two ends of the expectation.
-const ENDS: [f64; 2] = [4096.0, 262_144.0];
 
 /// What a write takes, in nanoseconds, and each of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,46 +35,25 @@ impl Line {
 pub(crate) struct WriteTimes {
     expected: Line,
     /// Locked alone.
-    measured: Mutex<Sums>,
+    measured: Mutex<Measured>,
 }
 
-/// Weighted sums over points (bytes, nanoseconds).
+/// Measured over expected times: their weighted sum, and the weights'.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct Measured {
+    ratios: f64,
     weight: f64,
-    x: f64,
-    y: f64,
-    xx: f64,
-    xy: f64,
 }
 
-impl Sums {
-    fn scale(&mut self, factor: f64) {
-        for sum in [&mut self.weight, &mut self.x, &mut self.y, &mut self.xx, &mut self.xy] {
-            *sum *= factor;
-        }
+impl Measured {
+    /// What the expectation is to be multiplied by. It counts as one measurement itself.
+    fn factor(self) -> f64 {
+        (1.0 + self.ratios) / (1.0 + self.weight)
     }
 
-    fn add(&mut self, (x, y): (f64, f64), weight: f64) {
-        self.weight += weight;
-        self.x += weight * x;
-        self.y += weight * y;
-        self.xx += weight * x * x;
-        self.xy += weight * x * y;
-    }
-
-    /// The line of least squares that rises, and begins at zero or above. There are two points with
-    /// different `x`.
-    fn line(self) -> Line {
-        let byte = (self.weight * self.xy - self.x * self.y) / (self.weight * self.xx - self.x * self.x);
-        let write = (self.y - byte * self.x) / self.weight;
-        if byte < 0.0 {
-            return Line { write: self.y / self.weight, byte: 0.0 };
-        }
-        if write < 0.0 {
-            return Line { write: 0.0, byte: self.xy / self.xx };
-        }
-        Line { write, byte }
+    fn forget(&mut self, kept: f64) {
+        self.ratios *= kept;
+        self.weight *= kept;
     }
 }
 
@@ -88,26 +64,26 @@ impl WriteTimes {
 
     /// A write of `bytes` has taken `time`.
     pub fn measured(&self, bytes: usize, time: Duration) {
-        let mut sums = self.measured.lock();
-        let expected = self.line_of(*sums).at(bytes as f64);
-        let time = (time.as_nanos() as f64).min(TIMES_MOST * expected);
-        sums.scale(KEPT_WITH_WRITE);
-        sums.add((bytes as f64, time), 1.0);
+        let expected = self.expected.at(bytes as f64);
+        if expected <= 0.0 {
+            return;
+        }
+        let mut measured = self.measured.lock();
+        let most = TIMES_MOST * measured.factor();
+        measured.forget(KEPT_WITH_WRITE);
+        measured.ratios += (time.as_nanos() as f64 / expected).min(most);
+        measured.weight += 1.0;
     }
 
     /// What is known now.
     pub fn line(&self) -> Line {
-        self.line_of(*self.measured.lock())
+        let factor = self.measured.lock().factor();
+        Line { write: factor * self.expected.write, byte: factor * self.expected.byte }
     }
 
     /// A transaction chooses by what is known.
     pub fn asked(&self) {
-        self.measured.lock().scale(KEPT_WITH_QUESTION);
-    }
-
-    fn line_of(&self, mut sums: Sums) -> Line {
-        ENDS.into_iter().for_each(|end| sums.add((end, self.expected.at(end)), EXPECTATION));
-        sums.line()
+        self.measured.lock().forget(KEPT_WITH_QUESTION);
     }
 }
 
@@ -117,24 +93,24 @@ mod tests {
 
     const EXPECTED: Line = Line { write: 100_000.0, byte: 2.0 };
 
-    fn close(line: Line, write: f64, byte: f64) -> bool {
-        (line.write / write - 1.0).abs() < 0.1 && (line.byte / byte - 1.0).abs() < 0.1
+    fn close(line: Line, factor: f64) -> bool {
+        let close = |is: f64, wanted: f64| (is / (factor * wanted) - 1.0).abs() < 0.1;
+        close(line.write, EXPECTED.write) && close(line.byte, EXPECTED.byte)
     }
 
     #[test]
     fn the_expectation_holds_until_writes_say_otherwise() {
-        let times = WriteTimes::new(EXPECTED);
-        assert!(close(times.line(), 100_000.0, 2.0));
-        let real = Line { write: 900_000.0, byte: 9.0 };
-        for write in 0..200 {
-            let bytes = 4096 << (write % 7);
-            times.measured(bytes, Duration::from_nanos(real.at(bytes as f64) as u64));
+        for factor in [9.0, 0.2] {
+            let times = WriteTimes::new(EXPECTED);
+            assert!(close(times.line(), 1.0));
+            for _ in 0..200 {
+                times.measured(40_960, Duration::from_nanos((factor * EXPECTED.at(40_960.0)) as u64));
+            }
+            let learned = times.line().at(40_960.0) / EXPECTED.at(40_960.0);
+            assert!((learned / factor - 1.0).abs() < 0.15, "{learned} for {factor}");
+            (0..10_000).for_each(|_| times.asked());
+            assert!(close(times.line(), 1.0), "nothing was measured for long: it may be wrong now");
         }
-        let learned = times.line();
-        assert!(learned.write > 700_000.0 && learned.write < 1_000_000.0, "{learned:?}");
-        assert!(learned.byte > 6.0 && learned.byte < 10.0, "{learned:?}");
-        (0..5000).for_each(|_| times.asked());
-        assert!(close(times.line(), 100_000.0, 2.0), "nothing was measured for long: it may be wrong now");
     }
 
     #[test]
@@ -148,14 +124,15 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_measured_gives_a_line_that_rises_from_zero_or_above() {
-        for (small, large) in [(1, 1_000_000), (1_000_000, 1), (0, 0), (u64::MAX, u64::MAX)] {
-            let times = WriteTimes::new(EXPECTED);
-            for _ in 0..100 {
-                times.measured(4096, Duration::from_nanos(small));
-                times.measured(1 << 20, Duration::from_nanos(large));
-                let line = times.line();
-                assert!(line.write >= 0.0 && line.byte >= 0.0 && line.at(1e6).is_finite(), "{line:?}");
+    fn no_measurement_makes_times_vanish_or_endless() {
+        for expected in [EXPECTED, Line { write: 0.0, byte: 0.0 }] {
+            for time in [0, 1, u64::MAX] {
+                let times = WriteTimes::new(expected);
+                for _ in 0..1000 {
+                    times.measured(4096, Duration::from_nanos(time));
+                    let at = times.line().at(1e6);
+                    assert!(at.is_finite() && (at > 0.0 || expected.write == 0.0), "{at}");
+                }
             }
         }
     }

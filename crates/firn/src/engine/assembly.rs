@@ -135,8 +135,8 @@ pub(crate) fn pool(
 /// needs as much space again to spill them.
 pub(crate) fn manager_options(options: &Options, superblock: &Superblock) -> ManagerOptions {
     let most = usize::try_from(superblock.log_bytes() / 16).unwrap_or(usize::MAX);
-    let drives = superblock.log_drives(options.archive.base.as_deref());
-    let copies = superblock.copies() as usize;
+    let drives = superblock.log_drives(options.archive.base.as_deref()) as f64;
+    let copies = f64::from(superblock.copies());
     let checkpoints = Interval::chosen(options, superblock).most;
     ManagerOptions {
         version_budget_bytes: options.tuning.version_bytes.min(most),

@@ -14,14 +14,14 @@ const SPAN: u64 = 1 << 30;
 impl Options {
     /// With a log that writes each byte to one of `log_drives` drives at a time, of a database with
     /// pages of `page_size`. Without a profile a device is taken to be a SATA SSD.
-    pub(crate) fn write_costs(&self, page_size: usize, log_drives: usize) -> WriteCosts {
+    pub(crate) fn write_costs(&self, page_size: usize, log_drives: f64) -> WriteCosts {
         let log = self.log_profile().map_or_else(DeviceCosts::assumed, DeviceCosts::of);
         let [store, _] = self.device_costs();
         let log = Line::between(&log, Order::Sequential, [SHORT, LONG]);
         let page = page_size as u64;
         let store = Line::between(&store, Order::Random, [page, LONG.max(2 * page)]);
         WriteCosts {
-            log_byte: log.byte / log_drives.max(1) as f64,
+            log_byte: log.byte / log_drives.max(1.0),
             store_write: store.write,
             store_byte: store.byte,
         }
