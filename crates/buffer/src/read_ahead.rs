@@ -202,7 +202,7 @@ pub struct KeptOut<'a> {
 
 impl BufferPool {
     /// No hint brings the page in from now on; one that came before is found in its frame.
-    pub(crate) fn keep_out(&self, page: PageId) -> KeptOut<'_> {
+    pub fn keep_out(&self, page: PageId) -> KeptOut<'_> {
         self.read_ahead.keep_out(page);
         KeptOut { pool: self, page }
     }

@@ -58,6 +58,7 @@ mod replace;
 mod restore;
 mod segment;
 mod shadow;
+mod shadows_past;
 mod shape;
 mod state;
 #[cfg(test)]
@@ -115,6 +116,9 @@ impl PageTier for FlashCache {
     }
     fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
         self.write_batch(writes);
+    }
+    fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
+        self.write_shadows(writes);
     }
     fn make_batch_space(&self) -> usize {
         self.make_batch_space()

@@ -156,6 +156,10 @@ pub trait BackingStore: PageTier {
     /// versions.
     fn records_end(&self) -> Lsn;
 
+    /// The log's end: records that the store has not appended yet lie there or behind. Takes no
+    /// lock.
+    fn log_end(&self) -> Lsn;
+
     /// As [`PageTier::write_batch`], but what it takes is in map records when the call returns, and
     /// so is any newer version that a page was declined for: [`BackingStore::records_end`] covers
     /// it. For a cache that drops or marks clean what it has of pages that by-pass it.

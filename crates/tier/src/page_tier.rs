@@ -307,8 +307,9 @@ pub trait PageTier: Send + Sync {
 
     /// Takes the first content of pages that were allocated without content, of which no log has
     /// it: `recovery_lsn` is `Lsn::MAX`, and the version later than that of the allocation. Once
-    /// the call returns, those taken are durable, and what names them is in the log. No frame, and
-    /// no tier above, has the page. What is not taken the caller has to log.
+    /// the call returns, those taken are durable, and what names them is in the log. No frame has
+    /// the page or gets it meanwhile, and no image of an earlier incarnation is on its way to the
+    /// tiers. What is not taken the caller has to log.
     fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
         writes.iter_mut().for_each(|write| write.outcome = Ok(Written::Declined));
     }

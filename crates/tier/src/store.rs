@@ -468,6 +468,9 @@ impl BackingStore for Store {
     fn records_end(&self) -> Lsn {
         self.state.lock().space.pending_end().unwrap_or(Lsn::ZERO)
     }
+    fn log_end(&self) -> Lsn {
+        self.journal.get().map_or(Lsn::ZERO, |journal| journal.end())
+    }
     fn write_recorded(&self, writes: &mut [PageWrite<'_>]) {
         self.write_batch(writes);
         self.record_deltas(writes, |_| true);

@@ -20,7 +20,7 @@
 use crate::error::TierError;
 use crate::page_cache::PageCache;
 use crate::page_reads::PageReads;
-use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Whereabouts, Written};
+use crate::page_tier::{Allocation, PageRead, PageTier, PageWrite, Whereabouts};
 use crate::ranks;
 use crate::store::Store;
 use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -133,13 +133,8 @@ impl PageTier for CacheSwitch {
         }
         self.note_wants(cache.as_ref());
     }
-    /// Declined with a cache: groups on its drive may hold images of earlier incarnations of these
-    /// pages, and no younger image of the page would follow them there (`cache/pending.rs`).
     fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
-        match *self.cache.read() {
-            Some(_) => writes.iter_mut().for_each(|write| write.outcome = Ok(Written::Declined)),
-            None => self.store.write_shadows(writes),
-        }
+        self.with(|tier| tier.write_shadows(writes));
     }
     fn make_batch_space(&self) -> usize {
         self.with(|tier| tier.make_batch_space())

@@ -11,9 +11,10 @@
 //! before it in the log. No other transaction can meet the pages before 3, and an undo frees them,
 //! written or not.
 //!
-//! Frames: none may hold a page's zeros when it gets its content below. No thread has a reason to
-//! read such a page; what one did that was led there by damage is undone here, before and after the
-//! write.
+//! Frames: none may hold a page's zeros when it gets its content below. No row leads to such a page
+//! yet. Read-ahead may still be led there by what it knew of an earlier incarnation: it is kept out
+//! until the page has its content, and what came before, or was led there by damage, is forgotten
+//! before and after the write.
 
 use crate::error::TxnError;
 use crate::image_choice::choose;
@@ -24,6 +25,7 @@ use crate::transaction::Transaction;
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{PageId, clock};
 use firndb_btree::Tree;
+use firndb_buffer::KeptOut;
 use firndb_log::LogClass;
 use firndb_tier::PageWrite;
 
@@ -69,6 +71,8 @@ impl TxnManager {
     /// of the tier, waits for one at most.
     fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
         for writes in writes.chunks_mut(SHADOWS_A_CALL) {
+            let kept_out: Vec<KeptOut<'_>> =
+                writes.iter().map(|write| self.pool.keep_out(write.page)).collect();
             writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
             let begun = clock::now();
             self.pool.tier().write_shadows(writes);
@@ -77,6 +81,7 @@ impl TxnManager {
                 self.image_costs.times.measured(bytes, begun.elapsed());
             }
             writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+            drop(kept_out);
         }
     }
 }
@@ -170,6 +175,7 @@ impl Transaction {
         let Some(images) = &mut self.images else { return Ok(0) };
         let mut lent = images.lend(savepoint);
         let all = lent.len();
+        let _writing = (all > 0).then(|| self.manager.image_costs.writing());
         let outcome = self.manager.write_images(&mut lent);
         let written = all - lent.len();
         images.end_loan(lent);

@@ -53,7 +53,8 @@ impl Collector {
     pub fn event(&mut self, event: PageEvent, cached: &dyn Fn(PageId) -> Cached) {
         match event {
             PageEvent::Incarnation(page) | PageEvent::Freed(page) => self.forget(page),
-            PageEvent::Stored { page, version } => match cached(page) {
+            PageEvent::Stored { page, version } | PageEvent::Shadowed { page, version } => match cached(page)
+            {
                 Cached::No => self.is_below(page, version),
                 Cached::As(version) => self.is_below(page, version),
                 Cached::Somehow => {}

@@ -97,7 +97,7 @@ impl Tuning {
     }
     /// A checkpoint begins when this many bytes of log have been appended since the last one: about
     /// this much, and at most twice as much, is read again after a crash. Default: a quarter of the
-    /// log; from an eighth on, as soon as half of the log's space is in use.
+    /// log; from an eighth on, as soon as half of the log's space is in use, or little is left.
     #[must_use]
     pub fn checkpoint_log_bytes(mut self, bytes: u64) -> Tuning {
         self.checkpoint_log_bytes = Some(bytes);
@@ -175,8 +175,8 @@ impl Tuning {
 
     /// How pages of page files become durable at commit. Default: through the log or as shadows,
     /// whichever takes the devices less time by their profiles and by what writes have taken. While
-    /// an archive or a backup needs their content in the log, and with a flash cache, they are
-    /// logged whatever this says.
+    /// an archive or a backup needs their content in the log, and over a flash cache of another kind
+    /// than Firn's own, they are logged whatever this says.
     #[must_use]
     pub fn page_recovery(mut self, recovery: PageRecovery) -> Tuning {
         self.page_recovery = recovery;

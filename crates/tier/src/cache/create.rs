@@ -113,6 +113,9 @@ impl FlashCache {
         restored: Restored,
     ) -> FlashCache {
         let Restored { directory, versions, front, rear, segment } = restored;
+        // Clean pages may enter that the store took just before, and the log's end be lost: a restart
+        // refuses images from behind it.
+        let log_end = store.log_end();
         FlashCache {
             device,
             store,
@@ -133,7 +136,7 @@ impl FlashCache {
             open: ranks::OPEN.rwlock(OpenGroup::new(&geometry, rear)),
             rear: AtomicU64::new(rear.0),
             front: AtomicU64::new(front.0),
-            pending: ranks::PENDING.mutex(Pending::default()),
+            pending: ranks::PENDING.mutex(Pending::behind(log_end)),
             recent: ranks::RECENT.mutex(versions),
             freed_in_redo: Mutex::default(),
             kept: ranks::KEPT.mutex(KeptGroups::new(&geometry, policy.into())),

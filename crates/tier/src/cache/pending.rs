@@ -11,12 +11,12 @@
 //!   all older ones, recovery reads that record and removes older images from the directory
 //!   (`redo.rs`). The front passes the older images first. A page of a page file is allocated
 //!   without content, and its recovery LSN is that of the record with its content, which rebuilds
-//!   the page on no older image; contents without record by-pass no cache (`switch.rs`).
-//! * In two cases the log may be truncated though no younger image enters the cache: recovery
+//!   the page on no older image.
+//! * In three cases the log may be truncated though no younger image enters the cache: recovery
 //!   itself, where the new page's recovery LSN is that of its first redone change and not of its
-//!   allocation; and a page that by-passes a cache that is leaving (`leave.rs`). For these a
-//!   tombstone is *owed*: the page is on the list `owed`, the log is kept for it, and the next
-//!   group's header names it.
+//!   allocation; a page that by-passes a cache that is leaving (`leave.rs`); and the content of a
+//!   page that no log has (`shadows_past.rs`). For these a tombstone is *owed*: the page is on the
+//!   list `owed`, the log is kept for it, and the next group's header names it.
 //!
 //! A tombstone in a header makes all images of the page in earlier groups invalid. A header may
 //! hold one whenever the directory has no image of the page, and the log that made it so is
@@ -63,6 +63,10 @@ pub(crate) struct Candidates {
 }
 
 impl Pending {
+    /// No group is written before the log is durable to here.
+    pub(crate) fn behind(log_end: Lsn) -> Pending {
+        Pending { log_end, ..Pending::default() }
+    }
     /// The LSN from which the log must be kept.
     pub(crate) fn needed_from(&self) -> Option<Lsn> {
         self.owed.iter().map(|tombstone| tombstone.needed_from).chain(self.images_from).min()
@@ -93,6 +97,15 @@ impl Pending {
     pub(crate) fn add_owed(&mut self, page: PageId, needed_from: Lsn) {
         self.owed.push_back(OwedTombstone { page, needed_from });
         self.owed_added += 1;
+    }
+    /// Owes tombstones for pages that are about to get their content past the cache. The record of
+    /// that will lie at or behind the log's end, and ensures it until headers do; those that
+    /// allocated the pages lie before. The log's end is asked for under the lock: log from there on
+    /// may be truncated as soon as [`Pending::needed_from`] was asked for without these.
+    pub(crate) fn add_owed_at_end(&mut self, pages: impl Iterator<Item = PageId>, log_end: impl Fn() -> Lsn) {
+        let end = log_end();
+        pages.for_each(|page| self.add_owed(page, end));
+        self.log_end = self.log_end.max(end);
     }
     /// Notes that a page's image was removed from the directory since the page was freed, or a new
     /// incarnation of it began, by a record in a group of records that ends at `end`.

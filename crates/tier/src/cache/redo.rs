@@ -32,23 +32,34 @@ impl FlashCache {
                         self.invalidate_owed(page, lsn);
                     }
                 }
-                PageEvent::Stored { page, version } => self.redo_stored(page, version, lsn)?,
+                // In write-back mode the version came from here, and nothing older is here.
+                PageEvent::Stored { page, version } if self.is_write_through() => {
+                    self.redo_stored(page, version, lsn)?;
+                }
+                PageEvent::Stored { .. } => {}
+                PageEvent::Shadowed { page, version } => self.redo_shadowed(page, version, lsn),
             }
         }
         Ok(())
     }
 
-    /// Redo of the store's taking a version. In write-back mode the version came from here, and
-    /// nothing older is here; in write-through mode the image that belongs to it may have been in a
-    /// group that was never written.
+    /// Redo of the store's taking a version that is not here: it by-passed the cache, or its image
+    /// may have been in a group that was never written.
     fn redo_stored(&self, page: PageId, version: Lsn, lsn: Lsn) -> Result<(), TierError> {
-        if !self.is_write_through() {
-            return Ok(());
-        }
         if self.is_older(page, version)?.unwrap_or(false) {
             self.invalidate_owed(page, lsn);
         }
         Ok(())
+    }
+
+    /// Redo of the store's taking a page's first content past the cache. An image of which nothing is
+    /// known is from before the redo start: of an earlier incarnation, or this content, which the
+    /// store has.
+    fn redo_shadowed(&self, page: PageId, version: Lsn, lsn: Lsn) {
+        let is_there = Geometry::can_hold(page) && self.hit(page).is_some();
+        if is_there && self.recent.lock().is_older_than(page, version) != Some(false) {
+            self.invalidate_owed(page, lsn);
+        }
     }
 
     /// Removes the page's images, which are older than its newest version by the record at `lsn`;

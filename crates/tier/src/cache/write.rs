@@ -276,14 +276,16 @@ impl FlashCache {
 
     /// Decides which images the header marks invalid: in the group being filled, and by tombstones
     /// in earlier groups. The caller holds `ring`, so no image enters until the group is written.
+    /// Images may leave meanwhile, and tombstones be owed for them: those that this header holds are
+    /// chosen first, so that it marks all of their images that leave before.
     fn choose_tombstones(&self) -> Candidates {
         let mut open = self.open.write();
+        let space = self.geometry.tombstones_beside(open.entries.len());
+        let mut candidates = self.pending.lock().candidates(space);
         for entry in &mut open.entries {
             // An entry needs no mark if its page has a younger image.
             entry.killed = self.directory.lookup(entry.page).is_none();
         }
-        let space = self.geometry.tombstones_beside(open.entries.len());
-        let mut candidates = self.pending.lock().candidates(space);
         // An image that entered since replaces the older ones, now and after a crash.
         candidates.pages.retain(|page| self.directory.lookup(*page).is_none());
         candidates

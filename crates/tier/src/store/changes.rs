@@ -3,7 +3,7 @@
 use super::records::{self, Change};
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::{Lsn, PageId};
-use firndb_log::Record;
+use firndb_log::{Kind, Record};
 
 /// An event of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +19,23 @@ pub enum PageEvent {
         /// LSN of its last change.
         version: Lsn,
     },
+    /// As `Stored`, of the page's first content, which no log has and no other tier had.
+    Shadowed {
+        /// The page.
+        page: PageId,
+        /// LSN of the change by which a row names it.
+        version: Lsn,
+    },
 }
 
 impl PageEvent {
     /// The page of which the store took a version.
     #[must_use]
     pub fn stored(self) -> Option<PageId> {
-        if let PageEvent::Stored { page, .. } = self { Some(page) } else { None }
+        match self {
+            PageEvent::Stored { page, .. } | PageEvent::Shadowed { page, .. } => Some(page),
+            PageEvent::Incarnation(_) | PageEvent::Freed(_) => None,
+        }
     }
 }
 
@@ -39,6 +49,9 @@ pub fn events(lsn: Lsn, record: Record<'_>) -> Result<Vec<PageEvent>, TierError>
     let event = |change: Change| match change {
         Change::Allocate { page } | Change::Adopt { page, .. } => Some(PageEvent::Incarnation(page)),
         Change::Free { page, .. } => Some(PageEvent::Freed(page)),
+        Change::Move { page, version, .. } if record.kind == Kind::PAGES_SHADOWED => {
+            Some(PageEvent::Shadowed { page, version })
+        }
         Change::Move { page, version, .. } | Change::Delta { page, version, .. } => {
             Some(PageEvent::Stored { page, version })
         }

@@ -32,6 +32,8 @@ pub trait Journal: Send + Sync {
     fn flush(&self, lsn: Lsn) -> Result<(), LogError>;
     /// All log before this LSN is durable. Takes no lock.
     fn durable(&self) -> Lsn;
+    /// LSN of the next record. Takes no lock.
+    fn end(&self) -> Lsn;
     /// Whether there is log to spare, for records of work that could wait. Map records may take all
     /// but the log's last reserve, which checkpoints need; and while a backup or an archive holds
     /// the log, no checkpoint frees any.
@@ -50,6 +52,9 @@ impl Journal for Log {
     }
     fn durable(&self) -> Lsn {
         self.on_devices()
+    }
+    fn end(&self) -> Lsn {
+        Log::end(self)
     }
     fn has_spare(&self) -> bool {
         !self.space().is_tight()
@@ -70,6 +75,9 @@ impl Journal for Presumed {
         Ok(())
     }
     fn durable(&self) -> Lsn {
+        self.end()
+    }
+    fn end(&self) -> Lsn {
         self.0.end()
     }
     fn has_spare(&self) -> bool {

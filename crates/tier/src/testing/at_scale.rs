@@ -85,6 +85,9 @@ impl Journal for Durable {
         Ok(())
     }
     fn durable(&self) -> Lsn {
+        self.end()
+    }
+    fn end(&self) -> Lsn {
         Lsn(self.end.load(Ordering::SeqCst))
     }
     fn has_spare(&self) -> bool {

@@ -196,6 +196,9 @@ impl Journal for TestLog {
     fn durable(&self) -> Lsn {
         self.0.lock().durable
     }
+    fn end(&self) -> Lsn {
+        TestLog::end(self)
+    }
     fn has_spare(&self) -> bool {
         !self.0.lock().short
     }

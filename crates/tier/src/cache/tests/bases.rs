@@ -57,6 +57,9 @@ impl BackingStore for Judge {
     fn records_end(&self) -> Lsn {
         self.store.records_end()
     }
+    fn log_end(&self) -> Lsn {
+        self.store.log_end()
+    }
     fn write_recorded(&self, writes: &mut [PageWrite<'_>]) {
         self.judge(writes);
         self.store.write_recorded(writes);

@@ -26,6 +26,8 @@ struct Incarnation {
     allocated: Lsn,
     /// LSNs of its changes; the first initializes the page.
     changes: Vec<Lsn>,
+    /// The first one is the page's content, which no log has.
+    shadow: bool,
 }
 
 /// A page in DRAM of which the tier has an older version.
@@ -44,6 +46,8 @@ struct World {
     cache: FlashCache,
     pages: BTreeMap<PageId, Incarnation>,
     dirty: BTreeMap<PageId, Dirty>,
+    /// Pages allocated without content, and the version under which it is to be stored.
+    empty: BTreeMap<PageId, Lsn>,
     /// The pages allocated at each end of the log.
     history: BTreeMap<Lsn, BTreeMap<PageId, Incarnation>>,
     /// The superblock's contents.
@@ -65,6 +69,7 @@ impl World {
             cache,
             pages: BTreeMap::new(),
             dirty: BTreeMap::new(),
+            empty: BTreeMap::new(),
             history: BTreeMap::new(),
             redo_start: Lsn::FIRST,
             durable_group: 0,
@@ -76,20 +81,49 @@ impl World {
         self.history.insert(self.log.end(), self.pages.clone());
     }
 
-    fn allocate(&mut self) -> bool {
-        let Ok(page) = self.cache.reserve(LogClass::Normal) else { return false };
-        // The buffer announces the recovery LSN before the record is appended.
-        let recovery_lsn = self.log.end();
+    fn publish_new(&mut self) -> Option<(PageId, Lsn)> {
+        let page = self.cache.reserve(LogClass::Normal).ok()?;
         let change = Allocation { allocate: &[page], free: &[] };
         let held = self.cache.prepare(&[page]).expect("readable");
-        let allocated =
-            self.cache.publish(change, &mut |record| self.log.append(record)).expect("space").first;
+        let published = self.cache.publish(change, &mut |record| self.log.append(record)).expect("space");
         drop(held);
+        Some((page, published.first))
+    }
+
+    fn allocate(&mut self) {
+        // The buffer announces the recovery LSN before the record is appended.
+        let recovery_lsn = self.log.end();
+        let Some((page, allocated)) = self.publish_new() else { return };
         let changes = vec![self.log.tick()];
-        assert!(self.pages.insert(page, Incarnation { allocated, changes }).is_none());
+        assert!(self.pages.insert(page, Incarnation { allocated, changes, shadow: false }).is_none());
         self.dirty.insert(page, Dirty { recovery_lsn });
         self.note();
-        true
+    }
+
+    /// Allocates a page whose content comes later, past the cache.
+    fn allocate_empty(&mut self) {
+        let Some((page, allocated)) = self.publish_new() else { return };
+        let incarnation = Incarnation { allocated, changes: Vec::new(), shadow: true };
+        assert!(self.pages.insert(page, incarnation).is_none());
+        self.empty.insert(page, self.log.tick());
+        self.note();
+    }
+
+    /// Gives the pages that were allocated without content theirs.
+    fn write_shadows(&mut self) {
+        let empty = std::mem::take(&mut self.empty);
+        let images: Vec<Vec<u8>> = empty.iter().map(|(page, version)| image(*page, *version)).collect();
+        let mut writes: Vec<PageWrite<'_>> = empty
+            .iter()
+            .zip(&images)
+            .map(|((page, version), data)| PageWrite::back(*page, *version, Lsn::MAX, data))
+            .collect();
+        self.cache.write_shadows(&mut writes);
+        assert!(writes.iter().all(PageWrite::is_taken));
+        for (page, version) in empty {
+            self.pages.get_mut(&page).expect("allocated").changes.push(version);
+        }
+        self.note();
     }
 
     fn change(&mut self, page: PageId) {
@@ -182,6 +216,7 @@ impl World {
         self.log = TestLog::with(records);
         self.store.attach_journal(self.log.clone());
         self.dirty.clear();
+        self.empty.clear();
         for (page, incarnation) in &self.pages {
             let ((found, _), bytes) = read(&self.cache, *page).expect("an allocated page is read");
             let missing = match incarnation.changes.iter().position(|change| *change == found) {
@@ -190,6 +225,10 @@ impl World {
                     &incarnation.changes[at + 1..]
                 }
                 None => {
+                    assert!(
+                        !incarnation.shadow || incarnation.changes.is_empty(),
+                        "{page} is found in {found} without the content that no log has"
+                    );
                     // No image yet: the first change initializes the page. An image of an earlier
                     // incarnation must not be returned.
                     assert!(
@@ -207,10 +246,15 @@ impl World {
             }
         }
         self.cache.end_recovery();
+        // What wrote them is undone.
+        let undone = self.pages.iter().filter(|(_, incarnation)| incarnation.changes.is_empty());
+        let undone: Vec<PageId> = undone.map(|(page, _)| *page).collect();
+        undone.chunks(8).for_each(|pages| self.free(pages));
     }
 
     fn compare(&self) {
-        for (page, incarnation) in self.pages.iter().filter(|(page, _)| !self.dirty.contains_key(page)) {
+        let clean = |page: &PageId| !self.dirty.contains_key(page) && !self.empty.contains_key(page);
+        for (page, incarnation) in self.pages.iter().filter(|(page, _)| clean(page)) {
             let newest = *incarnation.changes.last().expect("it has one");
             let ((found, _), bytes) = read(&self.cache, *page).expect("read");
             assert!(
@@ -221,9 +265,10 @@ impl World {
     }
 }
 
+/// A page with content.
 fn pick(rng: &mut Rng, world: &World) -> Option<PageId> {
     let at = rng.below(world.pages.len().max(1) as u64) as usize;
-    world.pages.keys().nth(at).copied()
+    world.pages.keys().nth(at).copied().filter(|page| !world.empty.contains_key(page))
 }
 
 /// Returns the number of images of freed pages, or of earlier incarnations, that crashes left.
@@ -236,20 +281,21 @@ fn run(seed: u64, chosen: CacheOptions) -> u64 {
     }
     for step in 0..600 {
         match rng.below(24) {
-            0..=3 => {
-                world.allocate();
-            }
+            0..=2 => world.allocate(),
+            3 => world.allocate_empty(),
             4..=8 => pick(&mut rng, &world).into_iter().for_each(|page| world.change(page)),
             9..=16 => pick(&mut rng, &world).into_iter().for_each(|page| world.evict(page)),
             17 | 18 => pick(&mut rng, &world).into_iter().for_each(|page| world.free(&[page])),
             // A dropped table: its page numbers are allocated again in other tables.
             19 if rng.one_in(6) => {
-                let some: Vec<PageId> = world.pages.keys().copied().filter(|_| rng.one_in(2)).collect();
+                let drawn = |page: &PageId| !world.empty.contains_key(page) && rng.one_in(2);
+                let some: Vec<PageId> = world.pages.keys().copied().filter(drawn).collect();
                 some.chunks(8).for_each(|pages| world.free(pages));
-                for _ in &some {
-                    world.allocate();
+                for at in 0..some.len() {
+                    if at % 2 == 0 { world.allocate() } else { world.allocate_empty() }
                 }
             }
+            19 if rng.one_in(2) => world.write_shadows(),
             20 if rng.one_in(2) => world.checkpoint(),
             21 if rng.one_in(8) && !chosen.write_through => {
                 leaving = !leaving;

@@ -14,6 +14,7 @@ mod opening;
 mod over_deltas;
 mod page_by_page;
 mod restoring;
+mod shadows_past;
 mod switching;
 mod threads;
 mod wants_clean;

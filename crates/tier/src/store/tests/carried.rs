@@ -156,6 +156,9 @@ impl Journal for Meanwhile {
     fn durable(&self) -> Lsn {
         self.log.durable()
     }
+    fn end(&self) -> Lsn {
+        self.log.end()
+    }
     fn has_spare(&self) -> bool {
         self.log.has_spare()
     }
