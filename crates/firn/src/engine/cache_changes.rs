@@ -1,7 +1,10 @@
 //! Attaches and detaches the flash cache while transactions run.
 //!
-//! *Attach*, each step durable before the next: the superblock says that there is no cache → the
-//! device is formatted, with an id of its own → the superblock lists it → pages are written to it.
+//! *Attach*, each step durable before the next: the superblock says that there is no cache → with
+//! nothing else in flight below DRAM: what the store has of pages is on its device, and in records →
+//! the device is formatted, with an id of its own → the superblock lists it → pages are written to
+//! it. A page may enter clean, and a restart would find it there: the log that makes it anew in the
+//! store is needed no more then.
 //! *Detach*: the cache accepts no more pages, and what leaves DRAM by-passes it → group by group,
 //! its dirty pages are written to the store → with nothing else in flight below DRAM: the rest of
 //! them, and the store's records are durable → the superblock does not list it → it is not read any
@@ -28,6 +31,7 @@ use crate::options::Options;
 use firndb_base::Progress;
 use firndb_base::sync::Arc;
 use firndb_device::{Counting, Device};
+use firndb_tier::PageTier;
 
 impl Engine {
     /// Creates a cache on a device and puts it into use. `options` decide its kind.
@@ -41,8 +45,10 @@ impl Engine {
         let running = self.checkpointer.running.lock();
         // An attempt that failed may have left a cache in the superblock on its device.
         let restated = self.restate_superblock();
-        let made = restated.and_then(|()| {
+        // Most of it before other calls have to wait.
+        let made = restated.and_then(|()| Ok(self.store.sync()?)).and_then(|()| {
             self.tier.change(|_| {
+                self.store.sync()?;
                 self.amend(|superblock| {
                     let made = cache::make(superblock, &self.devices, &self.store, options)?;
                     let member = superblock.extensions.cache.as_mut().expect("made and noted");

@@ -6,7 +6,7 @@ use crate::support::bed::Bed;
 use crate::support::walks::{Cut, Worked, failing_calls, power_cuts};
 use firndb::device::{CrashPlan, Device, FaultPlan, Faulty, MemoryDevice};
 use firndb::{
-    CacheMemberState, CachePolicy, CacheSettings, CacheSpec, CacheStatus, Database, Devices, Error,
+    CacheMemberState, CachePolicy, CacheSettings, CacheSpec, CacheStatus, Database, Deltas, Devices, Error,
     ErrorKind, Options, cache_status,
 };
 use firndb_base::rng::Rng;
@@ -330,5 +330,31 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     db.detach_cache(&mut |_| {}).unwrap();
     // It was this database's. What it holds is of no more use, and it may be a cache again.
     db.attach_cache(&tiny(FIFO)).unwrap();
+    verify(&db, 29, 29);
+}
+
+/// Cause: the newest version of a page was a delta that waited in the store's memory when a cache
+/// was attached, and entered it clean. A restart found it there and took its log for needed no
+/// more; once the cache had dropped it, the store had an older version. Effect: commits were lost.
+#[test]
+fn what_waits_in_memory_is_durable_before_there_is_a_cache() {
+    let options = options().tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(16 << 10));
+    let bed = Bed::new(1);
+    let mut devices = bed.plain();
+    let device = devices.cache.take().unwrap();
+    let db = options.create_on(devices).unwrap();
+    commit(&db, 0).unwrap();
+    for n in 1..12 {
+        commit(&db, n).unwrap();
+    }
+    let waiting = || db.statistics().store.deltas_waiting;
+    assert!(waiting() > 0);
+    db.attach_cache_on(device, &tiny(GSC)).unwrap();
+    assert_eq!(waiting(), 0);
+    for n in 12..30 {
+        commit(&db, n).unwrap();
+        db.step().unwrap();
+        assert_eq!(waiting(), 0, "the cache has what is dirty, or the store's records do");
+    }
     verify(&db, 29, 29);
 }
