@@ -133,6 +133,10 @@ impl Story {
             match every_row(db, name) {
                 Ok(after) if after == before => {}
                 Ok(_) => self.accuse(format!("{name} changed while the background met damage")),
+                // A device that fails beside the damage may end the log.
+                Err(error) if error.kind() != ErrorKind::Damaged && excused() => {
+                    self.say(format!("damage, and {name} cannot be read: {error}"));
+                }
                 Err(error) => {
                     self.accuse(format!("{name} could be read until the background met damage: {error}"))
                 }
