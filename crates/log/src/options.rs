@@ -131,9 +131,10 @@ pub struct LogSpace {
 }
 
 impl LogSpace {
-    /// Whether more than half of the space is in use, or less is left for `Normal` appends than twice
-    /// what it is where it [is tight](LogSpace::is_tight): open transactions may have set the rest
-    /// aside.
+    /// Whether more than half of the space is in use, or less than twice of what makes it [tight] is
+    /// left for `Normal` appends: open transactions may have set the rest aside.
+    ///
+    /// [tight]: LogSpace::is_tight
     #[must_use]
     pub fn is_filling(&self) -> bool {
         self.fills_within(0)

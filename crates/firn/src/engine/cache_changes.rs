@@ -1,10 +1,10 @@
 //! Attaches and detaches the flash cache while transactions run.
 //!
 //! *Attach*, each step durable before the next: the superblock says that there is no cache → with
-//! nothing else in flight below DRAM: what the store has of pages is on its device, and in records →
+//! nothing else in flight below DRAM: what the store has of pages is on its device, with records →
 //! the device is formatted, with an id of its own → the superblock lists it → pages are written to
-//! it. A page may enter clean, and a restart would find it there: the log that makes it anew in the
-//! store is needed no more then.
+//! it. A page may enter clean, and a restart would find it there: from then on the log that makes
+//! it anew in the store is needed no more.
 //! *Detach*: the cache accepts no more pages, and what leaves DRAM by-passes it → group by group,
 //! its dirty pages are written to the store → with nothing else in flight below DRAM: the rest of
 //! them, and the store's records are durable → the superblock does not list it → it is not read any

@@ -175,8 +175,8 @@ impl Tuning {
 
     /// How pages of page files become durable at commit. Default: through the log or as shadows,
     /// whichever takes the devices less time by their profiles and by what writes have taken. While
-    /// an archive or a backup needs their content in the log, and over a flash cache of another kind
-    /// than Firn's own, they are logged whatever this says.
+    /// an archive or a backup needs their content in the log, and over a flash cache that is not of
+    /// Firn's own kind, they are logged whatever this says.
     #[must_use]
     pub fn page_recovery(mut self, recovery: PageRecovery) -> Tuning {
         self.page_recovery = recovery;

@@ -113,8 +113,8 @@ impl FlashCache {
         restored: Restored,
     ) -> FlashCache {
         let Restored { directory, versions, front, rear, segment } = restored;
-        // Clean pages may enter that the store took just before, and the log's end be lost: a restart
-        // refuses images from behind it.
+        // Clean pages may enter that the store took just before, and the end of the log be lost: a
+        // restart refuses images from behind it.
         let log_end = store.log_end();
         FlashCache {
             device,

@@ -52,9 +52,9 @@ impl FlashCache {
         Ok(())
     }
 
-    /// Redo of the store's taking a page's first content past the cache. An image of which nothing is
-    /// known is from before the redo start: of an earlier incarnation, or this content, which the
-    /// store has.
+    /// Redo of the store's taking a page's first content past the cache. An image of which nothing
+    /// is known is from before the redo start: of an earlier incarnation, or this content, which
+    /// the store has.
     fn redo_shadowed(&self, page: PageId, version: Lsn, lsn: Lsn) {
         let is_there = Geometry::can_hold(page) && self.hit(page).is_some();
         if is_there && self.recent.lock().is_older_than(page, version) != Some(false) {

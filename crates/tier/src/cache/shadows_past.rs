@@ -15,9 +15,9 @@
 //! * if the store does not take the content it is logged. Its image may enter in a group whose
 //!   header, or a later one, is to hold the tombstone: headers hold none of pages that have images.
 //!
-//! Pages with their new content may enter clean before that record is durable, and a restart refuses
-//! images from behind the log's end: so no group is written before the log is durable up to the end
-//! that it had here, which is past the content's version.
+//! Pages with their new content may enter clean before that record is durable, and a restart
+//! refuses images from behind the log's end: so no group is written before the log is durable up to
+//! the end that it had here, which is past the content's version.
 //!
 //! A commit waits for no group here, unless more tombstones are owed than a header holds.
 

@@ -276,8 +276,8 @@ impl FlashCache {
 
     /// Decides which images the header marks invalid: in the group being filled, and by tombstones
     /// in earlier groups. The caller holds `ring`, so no image enters until the group is written.
-    /// Images may leave meanwhile, and tombstones be owed for them: those that this header holds are
-    /// chosen first, so that it marks all of their images that leave before.
+    /// Images may leave meanwhile, and tombstones be owed for them: those that this header holds
+    /// are chosen first, so that their images that left before are marked.
     fn choose_tombstones(&self) -> Candidates {
         let mut open = self.open.write();
         let space = self.geometry.tombstones_beside(open.entries.len());
