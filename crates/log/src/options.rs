@@ -131,8 +131,8 @@ pub struct LogSpace {
 }
 
 impl LogSpace {
-    /// Whether more than half of the space is in use, or less than twice of what makes it [tight] is
-    /// left for `Normal` appends: open transactions may have set the rest aside.
+    /// Whether more than half of the space is in use, or less than twice of what makes it [tight]
+    /// is left for `Normal` appends: open transactions may have set the rest aside.
     ///
     /// [tight]: LogSpace::is_tight
     #[must_use]

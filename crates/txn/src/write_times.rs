@@ -1,9 +1,9 @@
 //! What durable writes of shadows take, as first expected and as measured since.
 //!
-//! The expectation is a line over the bytes of a write, and what was measured scales it: most writes
-//! of a device are faster or slower than expected by about the same factor, and writes of one usual
-//! length tell nothing of a line. A write counts as at most [`TIMES_MOST`] times what was expected
-//! of it: a spike is forgotten soon, and a device that has become slower is known after some writes.
+//! The expectation is a line over the bytes of a write, and what was measured scales it: most
+//! writes of a device are faster or slower than expected by about the same factor, and writes of
+//! one usual length tell nothing of a line. A write counts as at most [`TIMES_MOST`] times what was
+//! expected of it: a spike is forgotten soon, and a slower device is known after some writes.
 //! Each transaction that asks also takes weight from what was measured: where shadows seemed too
 //! dear, they are tried again some time later.
 
