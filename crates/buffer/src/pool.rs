@@ -210,6 +210,11 @@ impl BufferPool {
         self.followed_pages.curve()
     }
 
+    /// Pages that fit into DRAM.
+    pub fn frame_count(&self) -> u64 {
+        u64::from(self.frames.count())
+    }
+
     /// Pages written to the tier since opening, and the batches that carried them.
     pub fn written(&self) -> (u64, u64) {
         (self.counters.pages_written.get(), self.counters.batches_written.get())
@@ -217,7 +222,7 @@ impl BufferPool {
 
     pub fn statistics(&self) -> BufferStatistics {
         BufferStatistics {
-            frames: u64::from(self.frames.count()),
+            frames: self.frame_count(),
             resident: self.counters.resident.get(),
             dirty: self.recovery.count(),
             hits: self.counters.hits.total(),

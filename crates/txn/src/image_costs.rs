@@ -8,8 +8,11 @@ use crate::write_times::{Line, WriteTimes};
 use firndb_base::sync::atomic::{AtomicUsize, Ordering};
 use firndb_buffer::BufferPool;
 
-/// Dirty pages that the buffer is taken to write at once, and batches that this counts as.
-const BATCH_ASSUMED: (f64, f64) = (64.0, 8.0);
+/// Dirty pages that the buffer is taken to write at once before it has written any: so many, or as
+/// this part of it, as a divisor, if that is less.
+const BATCH_ASSUMED: (f64, f64) = (64.0, 16.0);
+/// Batches that this counts as.
+const BATCHES_ASSUMED: f64 = 8.0;
 
 #[derive(Debug)]
 pub(crate) struct ImageCosts {
@@ -63,13 +66,14 @@ impl ImageCosts {
 
     /// Of a transaction with one image.
     fn situation(&self, pool: &BufferPool) -> Situation {
-        let (pages_written, batches_written) = pool.written();
-        let (pages, batches) = (BATCH_ASSUMED.0 * BATCH_ASSUMED.1, BATCH_ASSUMED.1);
+        let (written, batches) = pool.written();
+        let (most, share) = BATCH_ASSUMED;
+        let assumed = (pool.frame_count() as f64 / share).clamp(1.0, most) * BATCHES_ASSUMED;
         Situation {
             images: 1,
             image_bytes: pool.tier().page_size(),
             writers: 1,
-            batch: (pages + pages_written as f64) / (batches + batches_written as f64),
+            batch: (assumed + written as f64) / (BATCHES_ASSUMED + batches as f64),
             rewritten: self.rewrites.share(),
         }
     }
