@@ -184,8 +184,8 @@ fn by_cost_many_images_become_shadows_and_few_and_hot_ones_are_logged() {
 }
 
 /// Cause: a search for marks that found none it could use counted as work, unless it ended the
-/// round. Effect: while a transaction was open that had replaced thousands of pages, rounds followed
-/// each other without a rest.
+/// round. Effect: while a transaction was open that had replaced thousands of pages, one round
+/// followed another without a rest.
 #[test]
 fn background_work_rests_while_an_open_transaction_holds_all_marks() {
     const PAGES: u64 = 4000;
