@@ -39,7 +39,7 @@ pub struct ArrayOptions {
     pub length: Length,
     /// Where states of members are durable.
     pub keeper: Arc<dyn Keeper>,
-    /// Whether members are written side by side, by a thread each.
+    /// Whether members are written side by side, by threads of the array.
     pub threads: bool,
 }
 

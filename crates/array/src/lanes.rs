@@ -1,8 +1,10 @@
-//! Writes and syncs of several members at once: a thread a member, which does the jobs of its lane
-//! in order.
+//! Writes and syncs of several members at once: each member has a lane of jobs, and threads that do
+//! them side by side, since one write at a time leaves most drives idle.
 //!
-//! The calling thread does the jobs of one member itself, and waits for the others. Every job ends
-//! before the call returns: none is under way when its place is written again.
+//! The calling thread does the job of one member itself, and waits for the others. Every job ends
+//! before the call returns: none is under way when its place is written again. So jobs of a lane
+//! are of different calls, which bar each other where they touch the same bytes (`ranges.rs`), and
+//! their order does not matter: a sync promises what was complete before it.
 
 use crate::ranks;
 use firndb_base::sync::{Arc, Condvar, Mutex, thread};
@@ -63,21 +65,30 @@ struct Open {
     failures: Vec<Failure>,
 }
 
+/// Most threads of a lane. The first is there from the beginning, the others are started when jobs
+/// wait: no more than there ever are calls at once.
+const THREADS_MAX: usize = 32;
+
 struct Lane {
-    jobs: Mutex<Queue>,
+    name: String,
+    queue: Mutex<Queue>,
     wake: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<(Job, Arc<Ticket>)>,
+    /// Threads that wait for a job, those that were woken for one included.
+    idle: usize,
+    /// Threads that were started, or are about to be.
+    started: usize,
+    threads: Vec<thread::JoinHandle<()>>,
     closed: bool,
 }
 
 /// The lanes of an array.
 pub(crate) struct Lanes {
     lanes: Vec<Arc<Lane>>,
-    threads: Vec<thread::JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Lanes {
@@ -114,18 +125,19 @@ impl Job {
 impl Lanes {
     /// A lane, and a thread, for each member.
     pub(crate) fn start(members: usize) -> io::Result<Lanes> {
-        let mut lanes = Lanes { lanes: Vec::new(), threads: Vec::new() };
+        let mut lanes = Lanes { lanes: Vec::new() };
         for member in 0..members {
-            let lane = Arc::new(Lane { jobs: ranks::LANE.mutex(Queue::default()), wake: Condvar::new() });
+            let queue = ranks::LANE.mutex(Queue { started: 1, ..Queue::default() });
+            let lane = Arc::new(Lane { name: format!("array-{member}"), queue, wake: Condvar::new() });
             lanes.lanes.push(lane.clone());
-            lanes.threads.push(thread::spawn(&format!("array-{member}"), move || lane.serve())?);
+            lane.start_thread()?;
         }
         Ok(lanes)
     }
 
     /// No threads: the jobs of a call are done one after another.
     pub(crate) fn none() -> Lanes {
-        Lanes { lanes: Vec::new(), threads: Vec::new() }
+        Lanes { lanes: Vec::new() }
     }
 
     /// Does all jobs, of different members; returns what failed.
@@ -137,9 +149,7 @@ impl Lanes {
         let state = ranks::TICKET.mutex(Open { left: jobs.len(), failures: Vec::new() });
         let ticket = Arc::new(Ticket { state, done: Condvar::new() });
         for job in jobs {
-            let lane = &self.lanes[job.member];
-            lane.jobs.lock().jobs.push_back((job, ticket.clone()));
-            lane.wake.notify_one();
+            self.lanes[job.member].put(job, &ticket);
         }
         let mut failures = own.run();
         let mut open = ticket.state.lock();
@@ -152,14 +162,40 @@ impl Lanes {
 }
 
 impl Lane {
+    /// Queues a job, and starts a thread for it if none is idle.
+    fn put(self: &Arc<Lane>, job: Job, ticket: &Arc<Ticket>) {
+        let mut queue = self.queue.lock();
+        queue.jobs.push_back((job, ticket.clone()));
+        let lacks_threads = queue.jobs.len() > queue.idle && queue.started < THREADS_MAX;
+        queue.started += usize::from(lacks_threads);
+        drop(queue);
+        self.wake.notify_one();
+        if lacks_threads && self.start_thread().is_err() {
+            // The system has none to give: those that are there do the job.
+            self.queue.lock().started -= 1;
+        }
+    }
+
+    /// Starts a thread, which was counted as started.
+    fn start_thread(self: &Arc<Lane>) -> io::Result<()> {
+        let lane = self.clone();
+        let thread = thread::spawn(&self.name, move || lane.serve())?;
+        self.queue.lock().threads.push(thread);
+        Ok(())
+    }
+
     fn serve(&self) {
         loop {
-            let mut queue = self.jobs.lock();
+            let mut queue = self.queue.lock();
             let (job, ticket) = loop {
                 match queue.jobs.pop_front() {
                     Some(next) => break next,
                     None if queue.closed => return,
-                    None => self.wake.wait(&mut queue),
+                    None => {
+                        queue.idle += 1;
+                        self.wake.wait(&mut queue);
+                        queue.idle -= 1;
+                    }
                 }
             };
             drop(queue);
@@ -179,12 +215,15 @@ impl Lane {
 impl Drop for Lanes {
     fn drop(&mut self) {
         for lane in &self.lanes {
-            lane.jobs.lock().closed = true;
-            lane.wake.notify_one();
+            lane.queue.lock().closed = true;
+            lane.wake.notify_all();
         }
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
-            let _ = thread.join();
+        for lane in &self.lanes {
+            let threads = std::mem::take(&mut lane.queue.lock().threads);
+            for thread in threads {
+                // A thread that panicked has said so.
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -50,6 +50,88 @@ fn page_of(seed: u64) -> AlignedBuf {
     bytes
 }
 
+/// A device whose writes wait, for a while, until as many are under way as are wanted.
+#[derive(Debug)]
+struct Gate {
+    inner: MemoryDevice,
+    wanted: usize,
+    under_way: firndb_base::sync::Mutex<usize>,
+    arrived: firndb_base::sync::Condvar,
+}
+
+impl Device for Gate {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        if data.len() == PAGE {
+            let mut under_way = self.under_way.lock();
+            *under_way += 1;
+            self.arrived.notify_all();
+            while *under_way < self.wanted {
+                if !self.arrived.wait_for(&mut under_way, Duration::from_secs(5)) {
+                    break;
+                }
+            }
+        }
+        self.inner.write(offset, data, durability)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.inner.sync()
+    }
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        self.inner.grow(len, fill)
+    }
+    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.shrink(len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}
+
+/// A thread a member did the writes of all calls one after the other, and four drives wrote a third
+/// of what one did.
+#[test]
+fn writes_of_several_calls_are_under_way_on_a_member_at_once() {
+    const CALLS: usize = 4;
+    let gates: Vec<Arc<Gate>> = (0..2)
+        .map(|at| {
+            Arc::new(Gate {
+                inner: MemoryDevice::new(&format!("m{at}")),
+                wanted: CALLS,
+                under_way: firndb_base::sync::Mutex::new(0),
+                arrived: firndb_base::sync::Condvar::new(),
+            })
+        })
+        .collect();
+    let devices = gates.iter().map(|gate| gate.clone() as Arc<dyn Device>).collect();
+    let code = Code::new(1, 2).unwrap();
+    let array = Array::create(devices, code, SMALL, options(&Arc::default(), true)).unwrap();
+    array.grow(SMALL.group_start(GROUPS), Fill::Reserved).unwrap();
+    let began = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for call in 0..CALLS as u64 {
+            let array = &array;
+            scope.spawn(move || {
+                array.write(SMALL.place_offset(0, call), &page_of(call), Durability::Durable).unwrap();
+            });
+        }
+    });
+    assert!(began.elapsed() < Duration::from_secs(5), "writes waited for each other");
+    for call in 0..CALLS as u64 {
+        let mut page = AlignedBuf::zeroed(PAGE);
+        array.read(SMALL.place_offset(0, call), &mut page).unwrap();
+        assert!(page[..] == page_of(call)[..]);
+    }
+}
+
 impl Rig {
     fn new(code: Code, members: usize, threads: bool) -> Rig {
         let bases: Vec<_> = (0..members).map(|at| Arc::new(MemoryDevice::new(&format!("m{at}")))).collect();
