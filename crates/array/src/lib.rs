@@ -31,6 +31,7 @@ mod code;
 mod coder;
 mod combine;
 mod field;
+mod filling;
 mod label;
 mod lanes;
 mod map;

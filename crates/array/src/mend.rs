@@ -13,7 +13,7 @@ use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability
 use std::ops::Range;
 
 /// Places that are rebuilt together; what would write to them waits meanwhile.
-const REBUILT_TOGETHER: u64 = 64;
+const REBUILT_TOGETHER: u64 = 256;
 
 /// What a unit of metadata consists of that could not be filled: it is no unit, and not zeros.
 const LEFT_OUT: u8 = 0xA5;
@@ -311,6 +311,13 @@ impl Array {
             (0..self.map.code.written()).any(|number| self.map.cells.cell(place, number).member == member)
         };
         let places: Vec<u64> = places.iter().copied().filter(|place| own(*place)).collect();
+        if places.is_empty() {
+            return Ok(0);
+        }
+        if let Some(disagreeing) = self.fill_together(member, group, &places)? {
+            return Ok(disagreeing);
+        }
+        // Something cannot be read: each place by itself, of whatever gives it.
         let device = self.members[member].device();
         // Returns of how many places the others' fragments do not agree; `None` if they cannot be
         // read.
@@ -328,14 +335,8 @@ impl Array {
             Ok(Some(self.disagreeing(group, run, &rows)))
         };
         let mut left_out = 0;
-        for run in places.chunk_by(|a, b| a + 1 == *b) {
-            if let Some(disagreeing) = fill(run)? {
-                left_out += disagreeing;
-                continue;
-            }
-            for place in run.chunks(1) {
-                left_out += self.given(|| fill(place).transpose())?.transpose()?.unwrap_or(1);
-            }
+        for place in places.chunks(1) {
+            left_out += self.given(|| fill(place).transpose())?.transpose()?.unwrap_or(1);
         }
         Ok(left_out)
     }
@@ -380,7 +381,7 @@ impl Array {
         doubted.into_iter().filter(|doubted| *doubted).count() as u64
     }
 
-    fn struck_if_failed(
+    pub(crate) fn struck_if_failed(
         &self,
         member: usize,
         device: &Arc<dyn Device>,
