@@ -37,6 +37,8 @@ const FORGETTING: u32 = 128;
 #[derive(Debug)]
 pub(crate) struct LateReads {
     order: Mutex<Order>,
+    /// Otherwise no read is ever late.
+    are_hidden: bool,
 }
 
 #[derive(Debug)]
@@ -66,8 +68,10 @@ pub(crate) enum Lateness {
 }
 
 impl LateReads {
-    pub(crate) fn new() -> LateReads {
+    /// Where late reads are not to be hidden, none is late.
+    pub(crate) fn new(are_hidden: bool) -> LateReads {
         LateReads {
+            are_hidden,
             order: ranks::LATE_READS.mutex(Order {
                 next: 0,
                 under_way: BTreeMap::new(),
@@ -113,13 +117,16 @@ impl LateReads {
     /// From when on a read is late, which may have passed; `None` if that is not known.
     pub(crate) fn late_at(&self, number: u64, len: usize, now: Moment) -> Option<Moment> {
         let order = self.order.lock();
-        order.late_at(number, order.allowed(len)?, now)
+        let allowed = order.allowed(len).filter(|_| self.are_hidden)?;
+        order.late_at(number, allowed, now)
     }
 
     /// Whether a read is late. One that is has its copy paid for.
     pub(crate) fn judge(&self, number: u64, len: usize, now: Moment) -> Lateness {
         let mut order = self.order.lock();
-        let Some(allowed) = order.allowed(len) else { return Lateness::Unknown };
+        let Some(allowed) = order.allowed(len).filter(|_| self.are_hidden) else {
+            return Lateness::Unknown;
+        };
         let Some(late_at) = order.late_at(number, allowed, now) else { return Lateness::Unknown };
         if late_at > now {
             return Lateness::LookAt(late_at);
@@ -167,7 +174,7 @@ mod tests {
 
     /// A device on which a read alone takes a millisecond, and which has earned `copies` requests.
     fn known(copies: u32) -> LateReads {
-        let late = LateReads::new();
+        let late = LateReads::new(true);
         for _ in 0..READS_A_COPY * copies {
             let number = late.begin(at(0));
             late.complete(number, 4096, at(0), at(1000));
@@ -203,8 +210,16 @@ mod tests {
 
     #[test]
     fn nothing_is_late_on_a_device_of_which_nothing_is_known() {
-        let late = LateReads::new();
+        let late = LateReads::new(true);
         let number = late.begin(at(0));
+        assert_eq!(late.judge(number, 4096, at(1_000_000)), Lateness::Unknown);
+    }
+
+    #[test]
+    fn nothing_is_late_where_it_is_not_to_be_hidden() {
+        let late = LateReads { are_hidden: false, ..known(8) };
+        let number = late.begin(at(0));
+        assert_eq!(late.late_at(number, 4096, at(1_000_000)), None);
         assert_eq!(late.judge(number, 4096, at(1_000_000)), Lateness::Unknown);
     }
 }

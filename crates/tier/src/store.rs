@@ -260,7 +260,7 @@ impl Store {
             progress: Condvar::new(),
             staging: ranks::STAGING.mutex(Vec::new()),
             read_staging: Staging::new(&ranks::READ_STAGING),
-            late_reads: LateReads::new(),
+            late_reads: LateReads::new(policy.hides_late_reads),
             syncs: Syncs::new(),
             counters: Counters::default(),
         };

@@ -40,7 +40,8 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
 /// How the store writes pages.
 pub(crate) fn store_policy(options: &Options) -> Policy {
     let PageWrites { placement, deltas, .. } = options.page_writes();
-    Policy { placement, deltas, ..Policy::default() }
+    let hides_late_reads = !options.testing.waits_for_late_reads;
+    Policy { placement, deltas, hides_late_reads, ..Policy::default() }
 }
 
 /// Opens the store of an existing database.

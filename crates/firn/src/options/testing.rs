@@ -22,6 +22,7 @@ pub(crate) struct Testing {
     pub skip_wal_rule: bool,
     pub break_cache_restore: bool,
     pub break_cache_rebuild: bool,
+    pub waits_for_late_reads: bool,
 }
 
 /// With the feature `testing` only. All hold for one opening, except for the store's layout, which
@@ -79,6 +80,13 @@ impl Options {
     #[must_use]
     pub fn store_layout(mut self, meta_bytes: usize, maps_per_group: u32) -> Options {
         self.testing.store_layout = Layout { meta_bytes, maps_per_group };
+        self
+    }
+    /// Reads of the store that are late are waited for, and not begun again: to see what that
+    /// hides.
+    #[must_use]
+    pub fn wait_for_late_reads(mut self, wait: bool) -> Options {
+        self.testing.waits_for_late_reads = wait;
         self
     }
     /// Breaks the write-ahead rule, so that tests of crashes can show that they see failure.

@@ -57,6 +57,8 @@ pub struct Policy {
     pub free_target_percent: u8,
     /// Whether pages are written as deltas, and how.
     pub deltas: DeltaPolicy,
+    /// Whether reads that are late are begun again.
+    pub hides_late_reads: bool,
 }
 
 /// How pages are written as changes of an image on the device. A store with deltas is read, and its
@@ -87,6 +89,7 @@ impl Default for Policy {
             batch_pages: 64,
             free_target_percent: 20,
             deltas: DeltaPolicy::OFF,
+            hides_late_reads: true,
         }
     }
 }

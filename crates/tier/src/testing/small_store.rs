@@ -28,6 +28,7 @@ pub const POLICY: Policy = Policy {
     batch_pages: 6,
     free_target_percent: 20,
     deltas: DeltaPolicy::OFF,
+    hides_late_reads: true,
 };
 /// A page change of the layers above, as far as the store is concerned.
 pub const OTHER: Kind = Kind::TREE_INSERT;
