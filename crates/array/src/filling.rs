@@ -1,4 +1,4 @@
-//! Fragments for a member that is being filled, made of what the others have of many places at once.
+//! Fragments for a member that is being filled, made of what the others have of many places.
 //!
 //! Every fragment of the places that a member can give is read, on all members side by side; rows
 //! that lie between are read with them where that makes fewer reads. Of those that the code needs

@@ -35,3 +35,33 @@ fn cells_are_simulated_and_again_alike() {
     }
     assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 3, "{targets:?}");
 }
+
+#[test]
+fn the_store_over_emulated_members_is_measured_and_again_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let measure = |name: &str, figures: &str| {
+        let json = dir.path().join(name);
+        let line = format!("lab bench array {figures} --tiny --quick --json {}", json.display());
+        let ran = run(dir.path(), &line).ended(0);
+        (ran.out, results(&json))
+    };
+    let (text, result) = measure("all", "--engine");
+    for figure in ["engine", "tail", "rates", "rebuild"] {
+        assert!(text.contains(&format!("Figure {figure}: ")), "{text}");
+    }
+    let targets = result["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), TARGETS);
+    let measured = |name: &str| {
+        let target = targets.iter().find(|target| target["name"].as_str().unwrap().contains(name));
+        target.unwrap_or_else(|| panic!("no target {name}"))["value"].as_f64()
+    };
+    // What holds at any size: fragments and what is filled are counted, not timed.
+    assert_eq!(measured("places that are not used"), Some(0.0), "{text}");
+    assert!(measured("bytes to members").is_some_and(|over| (1.0..2.0).contains(&over)), "{text}");
+    assert!(measured("random reads over one member").is_some_and(|times| times > 1.5), "{text}");
+    assert!(measured("a member frozen").is_some_and(|beyond| beyond < 6000.0), "{text}");
+    for not_built in ["a layout for each table over the best", "w > a"] {
+        assert_eq!(measured(not_built), None);
+    }
+    assert_eq!(measure("first", "--figure rates").1, measure("again", "--figure rates").1);
+}

@@ -1,7 +1,7 @@
 //! The figure `choice`: what `choose` comes to in every cell, beside every code in all of them.
 
-use super::Bench;
 use super::cell::{CODES, Found, codes};
+use super::measuring::Bench;
 use super::simulator::Kind;
 use super::targets::{self, CHOSEN_IN_TURN, CHOSEN_LEAST, CHOSEN_MEAN, CHOSEN_WORST};
 use super::workloads::{self, IN_TURN};

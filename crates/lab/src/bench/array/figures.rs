@@ -1,7 +1,7 @@
 //! The thesis' four figures, over all nine pairs of base times; and all cells.
 
-use super::Bench;
 use super::cell::{CODES, Found, codes};
+use super::measuring::Bench;
 use super::relations::{Outcome, RELATIONS, one_copy, stripe, two_copies};
 use super::simulator::{Kind, Workload};
 use super::targets::{self, ONE_COPY, STRIPE, TWO_COPIES};

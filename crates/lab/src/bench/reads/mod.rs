@@ -8,12 +8,12 @@
 //! Every target is in every file of results ([`targets`]).
 
 mod profiles;
-mod raw;
+pub mod raw;
 mod real;
-mod rows;
+pub mod rows;
 mod targets;
 mod tpcc;
-mod work;
+pub mod work;
 
 use crate::bench::cache::population::Populations;
 use crate::bench::cells::{Cells, Running};

@@ -1,4 +1,4 @@
-//! What the drive itself does: reads of its places without an engine, as many in flight as are
+//! What the drive itself does: transfers of its places without an engine, as many in flight as are
 //! asked for at any time (`firndb_characterize`, as fio does with threads).
 
 use firndb_base::sync::Arc;
@@ -41,6 +41,12 @@ impl Raw {
     /// Reads everything in order, at most for `time`.
     pub fn sequential(&self, time: Duration, seed: u64) -> Result<Tally, Failure> {
         let cell = Cell::new(Purpose::ByDepth, Op::Read, Pattern::Sequential, LARGE, time);
+        self.round(cell.depth(LARGE_DEPTH), time, seed)
+    }
+
+    /// Writes in order, for `time`; what is written need not be durable when it returns.
+    pub fn sequential_writes(&self, time: Duration, seed: u64) -> Result<Tally, Failure> {
+        let cell = Cell::new(Purpose::ByDepth, Op::WriteLater, Pattern::Sequential, LARGE, time);
         self.round(cell.depth(LARGE_DEPTH), time, seed)
     }
 }

@@ -1,0 +1,146 @@
+//! The figure `engine`: a table that is read and one that is written, over four devices of simulated
+//! flash, under every single code.
+//!
+//! Readers read single rows at random of a table of ten times DRAM, writers insert rows in
+//! ascending order, and none sleeps. An operation is a page that is read because a row was asked
+//! for, or a page that the store writes.
+
+use super::cell::codes;
+use super::devices::{CORES, Layout, Loaded, Machine};
+use super::measuring::Bench;
+use super::simulator::MEMBERS;
+use super::tables::{Size, WRITTEN, loaded, writer};
+use super::targets::{EACH_BEST, EACH_WORST, figure};
+use crate::bench::cells::{Cellular, Judged, Measured, end_of};
+use crate::bench::figure::{Figure, Panel, Point};
+use crate::bench::reads::rows::Rows;
+use crate::bench::reads::work::{self, Length};
+use crate::bench::sampled::Sampled;
+use crate::bench::simulation::simulate;
+use firndb_array::Code;
+use firndb_base::clock;
+use firndb_base::sync::thread;
+use firndb_console::Failure;
+use firndb_profile::{DeviceProfile, VariantName};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const DRIVE: &str = "myers-nand";
+const WRITERS: u64 = 5;
+const READERS: [u64; 3] = [5, 25, 50];
+
+#[derive(Clone, Debug)]
+struct Cell {
+    profile: DeviceProfile,
+    layout: Layout,
+    size: Size,
+    readers: u64,
+    time: Duration,
+}
+
+impl Cellular for Cell {
+    type Found = Found;
+
+    fn name(&self) -> String {
+        format!("engine, {}, {} readers", self.layout.name(), self.readers)
+    }
+
+    fn at_end(&self, end: VariantName) -> Option<Cell> {
+        Some(Cell { profile: end_of(&self.profile, end)?, ..self.clone() })
+    }
+}
+
+/// A second.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Found {
+    pages_read: f64,
+    pages_written: f64,
+}
+
+impl Found {
+    fn operations(&self) -> f64 {
+        self.pages_read + self.pages_written
+    }
+}
+
+fn run(cell: &Cell, loaded: &Loaded<Rows>, seed: u64, stop: &'static AtomicBool) -> Result<Found, Failure> {
+    let machine = Machine::new(loaded, &cell.profile, seed)?;
+    let db = machine.open(cell.layout.options(cell.size.buffer).recovery_time(Duration::MAX))?;
+    db.create_table(WRITTEN)?;
+    let warm = Length { rows: 2 * cell.size.frames(), time: Duration::MAX, stop };
+    work::many(&db, loaded.what, 64, seed + 1, warm)?;
+    machine.run_free(false);
+    let ended = AtomicBool::new(false);
+    let found = thread::scope(|scope| {
+        let (db, ended) = (&db, &ended);
+        let write = |number: u64| move || writer(db, number, u64::MAX, ended);
+        let writers: Vec<_> = (0..WRITERS).map(|number| scope.spawn(write(number))).collect();
+        // DRAM fills with what is written first.
+        clock::sleep(cell.time / 4);
+        let pages = || db.statistics().store.pages_written;
+        let (before, began) = (pages(), clock::now());
+        let read = Length { rows: u64::MAX, time: cell.time, stop };
+        let done = work::points(db, loaded.what, cell.readers, seed, read);
+        let pages_written = (pages() - before) as f64 / began.elapsed().as_secs_f64();
+        ended.store(true, Ordering::Relaxed);
+        for writer in writers {
+            match writer.join() {
+                Ok(written) => written?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok::<_, Failure>(Found { pages_read: done?.missed_per_second(), pages_written })
+    })?;
+    machine.run_free(true);
+    db.close()?;
+    Ok(found)
+}
+
+fn measure(bench: &Bench, code: Code, readers: u64) -> Result<Measured<Found>, Failure> {
+    let profile = crate::tpcc::machine::profile(DRIVE)?;
+    let time = Duration::from_millis(bench.args.by_size(10, 100, 200));
+    let layout = Layout { code, members: MEMBERS };
+    let cell = Cell { profile, layout, size: bench.size(), readers, time };
+    let (stop, all, first) = (bench.cells.stop(), bench.loaded.clone(), bench.args.running.seed);
+    bench.cells.of(&cell, Judged::Yes, move |cell, seed| {
+        let loaded = loaded(&all, cell.layout, cell.size, first)?;
+        let cell = cell.clone();
+        Ok(simulate(seed, CORES, move || run(&cell, &loaded, seed, stop))?.0)
+    })
+}
+
+/// The figure.
+pub fn engine(bench: &Bench) -> Result<Figure, Failure> {
+    let mut figure = figure("engine");
+    let title = "A table read and a table written over four chips: operations over the best single code's";
+    let mut panel = Panel::of_bars("array-engine", title, "code", "over the best");
+    panel.digits = 3;
+    let title = "Pages a second";
+    let mut raw = Panel::of_bars("array-engine-raw", title, "code", "a second");
+    raw.drawn = false;
+    for readers in READERS {
+        let mut all = Vec::new();
+        for code in codes() {
+            all.push((code, measure(bench, code, readers)?));
+        }
+        let operations: Vec<Sampled> = all.iter().map(|(_, found)| found.value(Found::operations)).collect();
+        let best = Sampled::most(&operations).unwrap_or_default();
+        let worst = Sampled::least(&operations).unwrap_or_default();
+        for (at, ((code, found), operations)) in all.iter().zip(&operations).enumerate() {
+            let point = |value: &Sampled| Point::new(at as f64, code.to_string(), value);
+            panel.add(&format!("{readers} readers"), point(&operations.over(&best)));
+            raw.add(&format!("read, {readers} readers"), point(&found.value(|it| it.pages_read)));
+            raw.add(&format!("written, {readers} readers"), point(&found.value(|it| it.pages_written)));
+        }
+        figure.notes.push(format!(
+            "{readers} readers, {WRITERS} writers: the best single code does {} times the worst.",
+            best.over(&worst).summary().text(2)
+        ));
+    }
+    figure.panels.extend([panel, raw]);
+    let why = "not built: a store has one code";
+    EACH_BEST.skip(&mut figure, why);
+    EACH_WORST.skip(&mut figure, why);
+    Ok(figure)
+}
