@@ -106,7 +106,8 @@ impl Reads {
         let mut rows = Vec::new();
         for read in reads {
             let number = self.number();
-            let (gather, outcome) = self.begin_one(array, number, read, &mut rows);
+            let avoided = self.members_waited_for(read.offset);
+            let (gather, outcome) = self.begin_one(array, number, read, avoided, &mut rows);
             match outcome {
                 Ok(()) if gather.left > 0 => _ = self.gathers.insert(number, gather),
                 outcome => {
@@ -123,11 +124,23 @@ impl Reads {
         self.next
     }
 
+    /// Members, a bit each, that reads of the same pages which are under way still wait for: one
+    /// that is begun again because it is late is not to wait for the same member.
+    fn members_waited_for(&self, offset: u64) -> u32 {
+        let is_same = |part: &Part| self.gathers.get(&part.gather).is_some_and(|it| it.read.offset == offset);
+        if !self.gathers.values().any(|gather| gather.read.offset == offset) {
+            return 0;
+        }
+        let waited_for = self.requests.values().filter(|request| request.rows.iter().any(is_same));
+        waited_for.fold(0, |members, request| members | 1 << request.member)
+    }
+
     fn begin_one(
         &self,
         array: &Array,
         number: u64,
         read: OwnedRead,
+        avoided: u32,
         rows: &mut Vec<Row>,
     ) -> (Gather, Result<(), DeviceError>) {
         let mut gather = Gather { read, wants: Vec::new(), left: 0, failed: None };
@@ -145,7 +158,8 @@ impl Reads {
                             let at = (array.map.shape.place_offset(group, place) - offset) as usize;
                             let mut want = Want { at, group, place, asked: 0, got: Vec::new() };
                             let needed = array.map.code.needed();
-                            array.choose(&mut want, needed, number, gather.wants.len(), rows)?;
+                            let at = (number, gather.wants.len());
+                            array.choose(&mut want, needed, at, avoided, rows)?;
                             gather.wants.push(want);
                             gather.left += needed;
                         }
@@ -256,7 +270,7 @@ impl Reads {
                     let page = want.at..want.at + array.map.shape.page_bytes as usize;
                     array.decode(&want.got, (part.fragment, bytes), &mut gather.read.buf[page]);
                 }
-                Err(error) => match array.choose(want, 1, part.gather, part.want, &mut others) {
+                Err(error) => match array.choose(want, 1, (part.gather, part.want), 0, &mut others) {
                     Ok(()) => gather.left += 1,
                     Err(_) => gather.failed = Some(error.clone()),
                 },
@@ -271,24 +285,26 @@ impl Reads {
 }
 
 impl Array {
-    /// Chooses `count` more fragments of a place: those of members with the fewest reads under way,
-    /// data before parity.
+    /// Chooses `count` more fragments of a place, which is `want` of `gather`: of members that are
+    /// not to be avoided, if they suffice, those with the fewest reads under way, data before
+    /// parity.
     fn choose(
         &self,
         want: &mut Want,
         count: usize,
-        gather: u64,
-        at: usize,
+        (gather, at): (u64, usize),
+        avoided: u32,
         rows: &mut Vec<Row>,
     ) -> Result<(), DeviceError> {
         let (code, cells) = (self.map.code, self.map.cells);
-        let mut candidates = [(0, 0, 0); MEMBERS_MAX];
+        let mut candidates = [(0, 0, 0, 0); MEMBERS_MAX];
         let mut found = 0;
         for fragment in (0..code.written()).filter(|fragment| want.asked & 1 << fragment == 0) {
             let cell = cells.cell(want.place, fragment);
             let member = &self.members[cell.member];
             if member.is_read() {
-                candidates[found] = (member.reads_under_way(), fragment, cell.member);
+                let is_avoided = avoided >> cell.member & 1;
+                candidates[found] = (is_avoided, member.reads_under_way(), fragment, cell.member);
                 found += 1;
             }
         }
@@ -296,7 +312,7 @@ impl Array {
             return Err(self.too_few());
         }
         candidates[..found].sort_unstable();
-        for (_, fragment, member) in candidates[..count].iter().copied() {
+        for (_, _, fragment, member) in candidates[..count].iter().copied() {
             want.asked |= 1 << fragment;
             let offset = self.map.row(want.group, cells.cell(want.place, fragment).row);
             let _load = self.members[member].begin_read();

@@ -1,3 +1,4 @@
+mod late;
 mod replacing;
 
 use super::*;
