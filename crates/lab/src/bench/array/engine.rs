@@ -1,5 +1,5 @@
-//! The figure `engine`: a table that is read and one that is written, over four devices of simulated
-//! flash, under every single code.
+//! The figure `engine`: a table that is read and one that is written, over four devices of NAND
+//! flash, simulated, under every single code.
 //!
 //! Readers read single rows at random of a table of ten times DRAM, writers insert rows in
 //! ascending order, and none sleeps. An operation is a page that is read because a row was asked
