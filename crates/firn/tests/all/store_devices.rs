@@ -260,7 +260,7 @@ fn a_new_device_that_fails_while_it_is_filled_is_struck_and_no_more() {
             let bad = Arc::new(Faulty::new(Arc::new(MemoryDevice::new("bad")), &plan));
             let member = seed as usize % shape.2;
             db.replace_store_device_on(member, bad).unwrap();
-            plan.fail_from(seed % 4, Calls::Writes, DeviceErrorKind::Failed);
+            plan.fail_from(seed % 3, Calls::Any, DeviceErrorKind::Failed);
             while db.step().unwrap() == Progress::Worked {}
             assert_eq!(state(&db, member), StoreMemberState::Lost, "{shape:?} {seed}");
             fill(&db, 300..310);
