@@ -7,6 +7,7 @@
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
+use firndb_base::clock;
 use firndb_base::sync::atomic::Ordering;
 use firndb_device::{AlignedBuf, DeviceError, Durability, InFlight, Io, IoOp, OwnedRead};
 use std::collections::BTreeMap;
@@ -123,10 +124,19 @@ impl Array {
             under_way.push((device, in_flight, loads));
         }
         let mut found = Found { fragment: fragment as usize, members: Vec::new() };
+        // A device may hand its reads over only when it is asked for them: all are, before one is
+        // waited for.
+        let first: Vec<_> = under_way
+            .iter_mut()
+            .map(|(device, in_flight, _)| device.next_read(in_flight, Some(clock::now())))
+            .collect();
         let mut failed = false;
-        for (member, (device, mut in_flight, _loads)) in self.members.iter().zip(under_way) {
+        for ((member, (device, mut in_flight, _loads)), first) in
+            self.members.iter().zip(under_way).zip(first)
+        {
             let mut of_member = BTreeMap::new();
-            while let Some(done) = device.next_read(&mut in_flight, None) {
+            let mut next = first;
+            while let Some(done) = next.take().or_else(|| device.next_read(&mut in_flight, None)) {
                 if done.outcome.is_err() {
                     member.failed_reads.fetch_add(1, Ordering::Relaxed);
                     failed = true;
