@@ -1,10 +1,10 @@
 //! `firn lab bench`: durable commits on a real device, and papers' figures measured again.
 //!
-//! [`array`], [`cache`], [`delta`], [`log`], [`query`], [`reads`] and [`space`] share figures and
-//! tables beside a paper's ([`figure`]), made of medians with their ranges ([`sampled`]); targets
-//! before they are measured ([`wanted`]); running the simulations that measure ([`cells`],
-//! [`simulation`]); the file that keeps what they found ([`kept`]); pictures ([`picture`]) and
-//! pages ([`report`]).
+//! [`array`], [`cache`], [`delta`], [`log`], [`pages`], [`query`], [`reads`] and [`space`] share
+//! figures and tables beside a paper's ([`figure`]), made of medians with their ranges
+//! ([`sampled`]); targets before they are measured ([`wanted`]); running the simulations that
+//! measure ([`cells`], [`simulation`]); the file that keeps what they found ([`kept`]); pictures
+//! ([`picture`]) and pages ([`report`]).
 
 mod ahead;
 mod array;
@@ -16,6 +16,7 @@ mod figure;
 mod kept;
 mod log;
 mod made;
+mod pages;
 mod picture;
 mod query;
 mod reads;
@@ -46,6 +47,8 @@ pub enum Bench {
     Reads(reads::BenchReads),
     /// What of the store's file comes back when rows go, by counts
     Space(space::BenchSpace),
+    /// The figures of the hybrid-recovery paper: shadows beside the log, in virtual time
+    Pages(pages::BenchPages),
     /// The figures of Myers' thesis on indexes and joins, and the planner's choices
     Query(query::BenchQuery),
     /// A page of tables, and pictures, of a file of results
@@ -63,6 +66,7 @@ impl Bench {
             Bench::Array(args) => args.running.json.as_deref(),
             Bench::Reads(args) => args.running.json.as_deref(),
             Bench::Space(args) => args.running.json.as_deref(),
+            Bench::Pages(args) => args.running.json.as_deref(),
             Bench::Query(args) => args.running.json.as_deref(),
             Bench::Report(_) => None,
         }
@@ -77,6 +81,7 @@ impl Bench {
             Bench::Array(args) => array::run(args),
             Bench::Reads(args) => reads::run(args),
             Bench::Space(args) => space::run(args),
+            Bench::Pages(args) => pages::run(args),
             Bench::Query(args) => query::run(args),
             Bench::Report(args) => report::run(args),
         }

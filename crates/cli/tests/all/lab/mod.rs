@@ -9,6 +9,7 @@ mod nand_replays_what_was_recorded;
 mod the_array_bench_lists_every_target;
 mod the_cache_bench_measures_alike;
 mod the_delta_bench_counts_alike;
+mod the_pages_bench_counts_alike;
 mod the_query_bench_lists_every_target;
 mod the_reads_bench_lists_every_target;
 mod the_space_bench_counts_alike;
