@@ -1,7 +1,8 @@
 //! Figures 1 and 2: reads of 1,000 pages, in order and at random, from the drives alone.
 
 use super::machine::PAGE;
-use super::{Bench, PAGES, targets};
+use super::setting::{Bench, PAGES};
+use super::targets;
 use crate::bench::cells::{Cellular, Judged, end_of};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::sampled::Sampled;

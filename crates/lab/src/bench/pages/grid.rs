@@ -2,9 +2,10 @@
 //! memory.
 
 use super::cell::{Found, MODES};
+use super::machine::Memory;
+use super::setting::{Bench, LIMITED, pages};
 use super::targets::{self, ABORT_DISK, ABORT_FLASH, ABORT_REQUESTS, BYTES, HYBRID, ONE_PAGE};
 use super::work::{Kind, Work};
-use super::{Bench, LIMITED, Memory, pages};
 use crate::bench::cells::{Judged, Measured};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::sampled::Sampled;
@@ -278,8 +279,8 @@ pub fn abort(bench: &Bench) -> Result<Figure, Failure> {
         figure.panels.push(panel);
     }
     figure.panels.push(counted(&rows));
-    let requests: Vec<Sampled> = rows.iter().map(|row| over_log(&row.modes, Found::requests)).collect();
-    ABORT_REQUESTS.judge(&mut figure, &most(&requests));
+    let fewer = rows.iter().map(|row| over_log(&row.modes, Found::requests).map(|ratio| 1.0 / ratio));
+    ABORT_REQUESTS.judge(&mut figure, &least(&fewer.collect::<Vec<_>>()));
     for (target, drive) in [(ABORT_FLASH, FLASH), (ABORT_DISK, DISK)] {
         let gains = rows.iter().filter(|row| row.drive == drive).map(|row| speed_up(&row.modes, 2));
         match &gains.collect::<Vec<_>>()[..] {

@@ -2,10 +2,11 @@
 
 use super::cell::MODES;
 use super::grid::{FAIRNESS, most, over_log};
+use super::machine::Memory;
 use super::prototypes::{self, PROTOTYPES};
+use super::setting::{Bench, LIMITED, PAGES, pages};
 use super::targets::{self, UNLIMITED};
 use super::work::{Kind, Work};
-use super::{Bench, LIMITED, Memory, PAGES, pages};
 use crate::bench::cells::Judged;
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::sampled::Sampled;

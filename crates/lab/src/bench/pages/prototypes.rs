@@ -3,12 +3,14 @@
 use super::grid::{Gains, besides, workloads};
 use super::machine::PAGE;
 use super::prototype::{Prototype, Requests};
+use super::setting::{Bench, LIMITED, PRIVATE_PAGES};
+use super::targets;
 use super::work::Work;
-use super::{Bench, PRIVATE_PAGES, targets};
 use crate::bench::cells::{Cellular, Judged, Measured, end_of};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::sampled::Sampled;
 use crate::bench::simulation::{emulated, simulate};
+use firndb::PageRecovery;
 use firndb_base::clock;
 use firndb_console::Failure;
 use firndb_device::DeviceError;
@@ -85,17 +87,26 @@ pub fn figure(bench: &Bench) -> Result<Figure, Failure> {
             let mut add = |series: &str, value: &Sampled| {
                 panel.add(series, Point::new(at as f64, work.name(), value));
             };
-            let mut times = Vec::new();
-            for (name, is_hybrid) in PROTOTYPES {
-                let found = measure(bench, profile, is_hybrid, work)?;
-                times.push(found.value(|found| found.seconds));
-                add(&format!("{name}, seconds"), &times[times.len() - 1]);
+            let [aries, hybrid] = [false, true].map(|is_hybrid| measure(bench, profile, is_hybrid, work));
+            let (aries, hybrid) = (aries?, hybrid?);
+            for ((name, _), found) in PROTOTYPES.iter().zip([&aries, &hybrid]) {
+                add(&format!("{name}, seconds"), &found.value(|found| found.seconds));
                 add(&format!("{name}, requests"), &found.value(|found| found.requests.all() as f64));
                 let megabytes = found.value(|found| found.requests.write_bytes as f64 / 1e6);
                 add(&format!("{name}, MB written"), &megabytes);
             }
+            let times = [&aries, &hybrid].map(|found| found.value(|found| found.seconds));
             let gain = times[0].over(&times[1]);
             add("ARIES over hybrid", &gain);
+            let firn = bench.measure(profile, PageRecovery::Hybrid, (LIMITED, work), Judged::Yes)?;
+            add("ARIES over Firn's hybrid", &times[0].over(&firn.value(|found| found.work.seconds)));
+            let requests = aries.value(|found| found.requests.all() as f64);
+            add(
+                "the same, requests",
+                &requests.over(&firn.value(|found| found.work.all().requests() as f64)),
+            );
+            let bytes = aries.value(|found| found.requests.write_bytes as f64);
+            add("the same, bytes", &bytes.over(&firn.value(super::cell::Found::bytes_written)));
             here.push((work, gain));
         }
         figure.panels.push(panel);

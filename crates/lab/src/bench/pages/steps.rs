@@ -3,8 +3,9 @@
 
 use super::cell::{Cell, Found, Io, MODES, Step};
 use super::grid::FAIRNESS;
+use super::setting::{Bench, LIMITED, pages};
+use super::targets;
 use super::work::{Kind, Work};
-use super::{Bench, LIMITED, pages, targets};
 use crate::bench::cells::{Judged, Measured};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::sampled::Sampled;

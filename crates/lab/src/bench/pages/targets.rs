@@ -12,9 +12,9 @@ pub const ONE_PAGE: Wanted =
     at_most("as many commits as pages: hybrid over log, time, most of 4 drives", 1.0);
 pub const BYTES: Wanted =
     at_most("all pages in one commit: hybrid over log, bytes written, most of 4 drives", 0.4);
-pub const ABORT_REQUESTS: Wanted = at_most(
-    "all pages updated and aborted, no undo in memory: hybrid over log, requests, most of 4 drives",
-    1.0 / 15.0,
+pub const ABORT_REQUESTS: Wanted = at_least(
+    "all pages updated and aborted, no undo in memory: log over hybrid, requests, least of 4 drives",
+    15.0,
 );
 pub const ABORT_FLASH: Wanted = at_least(
     "all pages updated and aborted, no undo in memory: log over hybrid, time, ocz-core, least",
