@@ -1,9 +1,9 @@
 //! The paper's two prototypes as its text describes them (sections 2 and 3), on an emulated drive:
 //! what Firn's `log` mode has a cleaner, undo in memory and other means against.
 //!
-//! As there: a clock over the buffer's pages, nothing cleans but steals and commits; a log in memory
-//! that is written when a transaction commits, a dirty page is stolen, or it is full; ARIES logs
-//! before and after images; hybrid writes whole pages to the file's end before the log, one
+//! As there: a clock over the buffer's pages, nothing cleans but steals and commits; a log in
+//! memory that is written when a transaction commits, a dirty page is stolen, or it is full; ARIES
+//! logs before and after images; hybrid writes whole pages to the file's end before the log, one
 //! translation page for a thousand pages lies in the buffer. Aborts read the log on the drive
 //! backwards, record by record. Not printed, so chosen: records have a header of 32 bytes; what an
 //! abort changes is not logged again; writes of one step share a sync.
