@@ -24,7 +24,7 @@ fn pages_are_written_as_their_mode_has_it_and_again_alike() {
     let dir = tempfile::tempdir().unwrap();
     let measure = |name: &str| {
         let json = dir.path().join(name);
-        let line = "lab bench pages --figure cells --figure abort --tiny --quick --profile ocz-core";
+        let line = "lab bench pages --figure cells --figure abort --quick --profile ocz-core";
         let ran = run(dir.path(), &format!("{line} --json {}", json.display())).ended(0);
         (ran.out, results(&json))
     };
@@ -61,7 +61,7 @@ fn every_other_figure_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("json");
     let figures = ["1-2", "table-1", "5", "9-a", "9-b", "10"].map(|it| format!("--figure {it}")).join(" ");
-    let line = format!("lab bench pages {figures} --tiny --quick --profile nvme,barracuda-7200-7");
+    let line = format!("lab bench pages {figures} --pages 150 --quick --profile nvme,barracuda-7200-7");
     let text = run(dir.path(), &format!("{line} --json {}", json.display())).ended(0).out;
     let result = results(&json);
     for (number, title) in [("1-2", "reads"), ("5", "buffer"), ("10", "dirty frames"), ("9-b", "pages")] {
@@ -89,6 +89,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ("lab bench pages", "required"),
         ("lab bench pages --figure 6", "invalid value"),
         ("lab bench pages --all --figure 5", "cannot be used with"),
+        ("lab bench pages --all --pages 10", "10 is not in"),
         ("lab bench pages --figure 10 --profile floppy", "floppy"),
     ] {
         let ran = run(dir.path(), arguments).ended(2);

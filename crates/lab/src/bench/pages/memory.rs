@@ -4,7 +4,7 @@ use super::cell::MODES;
 use super::grid::{FAIRNESS, most, over_log};
 use super::machine::Memory;
 use super::prototypes::{self, PROTOTYPES};
-use super::setting::{Bench, LIMITED, PAGES, pages};
+use super::setting::{Bench, LIMITED, pages};
 use super::targets::{self, UNLIMITED};
 use super::work::{Kind, Work};
 use crate::bench::cells::Judged;
@@ -88,7 +88,7 @@ pub fn splits(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = targets::figure("5");
     let part = LIMITED.buffer;
     let all_memory = PARTS * part;
-    // As many pages as the paper's for its memory of 60.
+    // As many pages a page of memory as in the other figures.
     let pages = pages(bench.args) * all_memory as u64 / (2 * LIMITED.private) as u64;
     let each = pages / SPLIT_TRANSACTIONS;
     let work = Work { pages, operations: pages, ..bench.work(Kind::Commit, false, true, each) };
@@ -118,9 +118,8 @@ pub fn splits(bench: &Bench) -> Result<Figure, Failure> {
         figure.panels.push(panel);
     }
     figure.notes.push(format!(
-        "Firn's least buffer is {part} pages, so seven splits need {all_memory} pages in all, and as many more pages \
-         are written as {PAGES} are for the paper's 60, in {SPLIT_TRANSACTIONS} transactions. Which load the paper's \
-         representative one is, is not printed."
+        "Firn's least buffer is {part} pages, so seven splits need {all_memory} pages in all; {pages} pages are written, \
+         in {SPLIT_TRANSACTIONS} transactions. Which load the paper's representative one is, is not printed."
     ));
     Ok(figure)
 }

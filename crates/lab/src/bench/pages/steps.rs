@@ -14,6 +14,9 @@ use firndb_console::Failure;
 /// Pages of a commit; the last with all of the file in place of the paper's 1,000.
 const SIZES: [u64; 2] = [1, 100];
 
+/// Pages of figure 10: some turns of its zig-zag.
+const DRAWN: u64 = 400;
+
 type OfStep = fn(&Found) -> Step;
 
 /// What happens one after the other.
@@ -86,7 +89,8 @@ fn beside(figure: &mut Figure, mode: &str, found: &Measured<Found>, size: u64) {
 /// Figure 10.
 pub fn dirty(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = targets::figure("10");
-    let work = bench.work(Kind::Commit, false, false, pages(bench.args));
+    let operations = pages(bench.args).min(DRAWN);
+    let work = Work { operations, ..bench.work(Kind::Commit, false, false, operations) };
     for profile in bench.drives.iter().take(2) {
         let key = format!("pages-10-{}", profile.name);
         let title = format!("Pages newer than the drive's, one transaction, {}", profile.name);
