@@ -116,7 +116,8 @@ pub fn cells(bench: &Bench) -> Result<Figure, Failure> {
     let frames = rows.first().map_or(0, |row| row.modes[0].first().frames);
     figure.notes.push(format!(
         "Firn's least buffer has 64 pages, of which {frames} are frames, the map's memory apart; private images have 60. \
-         The paper's memory is 30 and 30 pages: half as many pools are filled here as there. N is the number of pages; \
+         The paper's memory is 30 and 30 pages: half as many pools are filled here as there. In figure 7 both modes do \
+         the same: both have the map whose overhead the paper measured. N is the number of pages; \
          a part is 100 bytes at a drawn offset; both are not printed. A part that is read is a whole page."
     ));
     figure.notes.push(
