@@ -6,8 +6,8 @@
 //! logs before and after images; hybrid writes whole pages to the file's end before the log, one
 //! translation page for a thousand pages lies in the buffer. Aborts read the log on the drive
 //! backwards, record by record. Not printed, so chosen: records have a header of 32 bytes; what an
-//! abort changes is not logged again; each write is durable by itself, as Firn's are, and shadows at
-//! adjacent places are one.
+//! abort changes is not logged again; each write is durable by itself, as Firn's are, and shadows
+//! at adjacent places are one.
 
 use super::machine::PAGE;
 use super::work::{Kind, Operation, Work};
