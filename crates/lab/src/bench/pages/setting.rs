@@ -16,7 +16,7 @@ pub const FIGURES: [&str; 9] = ["1-2", "table-1", "5", "cells", "abort", "protot
 pub const DRIVES: [&str; 4] = ["barracuda-7200-7", "ocz-core", "x25-e", "nvme"];
 
 /// The paper's pages, each worked on once. In proportion to the memory they would be twice as many;
-/// but beyond some 1,300 replaced by one open transaction, background work that looks for pages to
+/// but where one open transaction has replaced some 2,000, background work that looks for pages to
 /// free never rests (docs/lab/2026-11-27-pages.md), and virtual time hardly passes.
 pub const PAGES: u64 = 1000;
 /// Firn's least buffer; the paper's has 30.
