@@ -52,9 +52,11 @@ fn head(args: &BenchPages) -> Head {
     Head::new("pages", conditions)
 }
 
+type MakeFigure = fn(&Bench) -> Result<Figure, Failure>;
+
 fn figures(bench: &Bench) -> Result<Vec<Figure>, Failure> {
     let wants = |number: &str| bench.args.all || bench.args.figure.iter().any(|it| it == number);
-    let all: [fn(&Bench) -> Result<Figure, Failure>; FIGURES.len()] = [
+    let all: [MakeFigure; FIGURES.len()] = [
         drives::reads,
         steps::table,
         memory::splits,
