@@ -14,8 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The modes that the engine has. `log` is the paper's ARIES, `hybrid` its rule.
-pub const MODES: [(&str, PageRecovery); 3] =
-    [("log", PageRecovery::Log), ("shadow", PageRecovery::Shadow), ("hybrid", PageRecovery::Hybrid)];
+pub const MODES: [(&str, PageRecovery); 4] = [
+    ("log", PageRecovery::Log),
+    ("shadow", PageRecovery::Shadow),
+    ("hybrid", PageRecovery::Hybrid),
+    ("adaptive", PageRecovery::Adaptive),
+];
 
 /// Points of a curve over operations.
 const CURVE_POINTS: u64 = 100;

@@ -4,7 +4,7 @@
 use super::cell::{Found, MODES};
 use super::machine::Memory;
 use super::setting::{Bench, LIMITED, pages};
-use super::targets::{self, ABORT_DISK, ABORT_FLASH, ABORT_REQUESTS, BYTES, HYBRID, ONE_PAGE};
+use super::targets::{self, ABORT_DISK, ABORT_FLASH, ABORT_REQUESTS, ADAPTIVE, BYTES, HYBRID, ONE_PAGE};
 use super::work::{Kind, Work};
 use crate::bench::cells::{Judged, Measured};
 use crate::bench::figure::{Figure, Panel, Point};
@@ -19,7 +19,7 @@ const DISK: &str = "barracuda-7200-7";
 const FLASH: &str = "ocz-core";
 
 /// In all modes, in the order of [`MODES`].
-type InModes = [Measured<Found>; 3];
+type InModes = [Measured<Found>; MODES.len()];
 
 fn seconds(measured: &Measured<Found>) -> Sampled {
     measured.value(|found| found.work.seconds)
@@ -35,10 +35,11 @@ pub fn over_log(modes: &InModes, of: impl Fn(&Found) -> f64 + Copy) -> Sampled {
     modes[2].value(of).over(&modes[0].value(of))
 }
 
-/// Hybrid over the better one of log and shadow.
-fn over_best(modes: &InModes) -> Sampled {
-    let [log, shadow, hybrid] = [0, 1, 2].map(|mode| seconds(&modes[mode]));
-    hybrid.over(&log.with(&shadow, f64::min))
+/// Hybrid over the better one of log and shadow, and adaptive over the best of the three.
+fn over_best(modes: &InModes) -> [Sampled; 2] {
+    let [log, shadow, hybrid, adaptive] = [0, 1, 2, 3].map(|mode| seconds(&modes[mode]));
+    let best = log.with(&shadow, f64::min);
+    [hybrid.over(&best), adaptive.over(&best.with(&hybrid, f64::min))]
 }
 
 pub fn most(all: &[Sampled]) -> Sampled {
@@ -99,8 +100,14 @@ pub fn cells(bench: &Bench) -> Result<Figure, Failure> {
     ));
     figure.panels.extend([bytes(&rows), requests(&rows)]);
     besides(&mut figure, |drive| gains(&rows, drive));
-    let all: Vec<Sampled> = rows.iter().map(|row| over_best(&row.modes)).collect();
-    HYBRID.judge(&mut figure, &most(&all));
+    let [mut hybrid, mut adaptive] = [Vec::new(), Vec::new()];
+    for row in &rows {
+        let [of_hybrid, of_adaptive] = over_best(&row.modes);
+        hybrid.push(of_hybrid);
+        adaptive.push(of_adaptive);
+    }
+    HYBRID.judge(&mut figure, &most(&hybrid));
+    ADAPTIVE.judge(&mut figure, &most(&adaptive));
     let committed = |each: u64| {
         move |row: &&Row| {
             let Work { kind, part, random, .. } = row.work;
@@ -141,6 +148,7 @@ fn times(rows: &[Row], drive: &str) -> Panel {
         }
         add("log over shadow", &speed_up(&row.modes, 1));
         add("log over hybrid", &speed_up(&row.modes, 2));
+        add("log over adaptive", &speed_up(&row.modes, 3));
     }
     panel
 }

@@ -108,7 +108,8 @@ impl Machine {
         profile.save(&path).map_err(|error| Failure::new(error.to_string()))?;
         let drive = store.clone();
         let devices = Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache: None };
-        let options = options(memory, recovery).tuning(|tuning| tuning.store_profile(path));
+        let options = options(memory, recovery).log(|log| log.profile(&path));
+        let options = options.tuning(|tuning| tuning.store_profile(path));
         let db = options.open_on(devices)?;
         let file = db.page_file(FILE)?;
         drive.run_free(false);

@@ -94,10 +94,10 @@ impl Bench<'_> {
         profile: &DeviceProfile,
         setting: (Memory, Work),
         judged: Judged,
-    ) -> Result<[Measured<Found>; 3], Failure> {
+    ) -> Result<[Measured<Found>; MODES.len()], Failure> {
         let measured = MODES.map(|(_, recovery)| self.measure(profile, recovery, setting, judged));
-        let [log, shadow, hybrid] = measured;
-        Ok([log?, shadow?, hybrid?])
+        let [log, shadow, hybrid, adaptive] = measured;
+        Ok([log?, shadow?, hybrid?, adaptive?])
     }
 
     pub fn of(&self, cell: &Cell, judged: Judged) -> Result<Measured<Found>, Failure> {
