@@ -3,7 +3,7 @@
 
 use crate::page_files::{PAGE, assert_holds, recovering, settle, tiny};
 use crate::support::bed::Bed;
-use firndb::{Database, Error, ErrorKind, PageRecovery, Progress, RestoreTo, Transaction};
+use firndb::{Database, ErrorKind, PageRecovery, Progress, RestoreTo, Transaction};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -192,13 +192,12 @@ fn background_work_rests_while_an_open_transaction_holds_all_marks() {
     let options = recovering(0).log(|log| log.devices(1).bytes(8 << 20));
     let db = options.create_on(Bed::new(1).plain()).unwrap();
     let file = db.create_page_file("f").unwrap();
-    let put_all = |tx: &mut Transaction, byte| {
-        (0..PAGES).try_for_each(|page| tx.put_page(&file, page, &[byte; PAGE])).unwrap();
-    };
-    db.transact(|tx| Ok::<(), Error>(put_all(tx, 1))).unwrap();
+    let put_all =
+        |tx: &mut Transaction, byte| (0..PAGES).try_for_each(|page| tx.put_page(&file, page, &[byte; PAGE]));
+    db.transact(|tx| put_all(tx, 1)).unwrap();
     settle(&db);
     let mut open = db.begin();
-    put_all(&mut open, 2);
+    put_all(&mut open, 2).unwrap();
     let worked = (0..100).filter(|_| db.step().unwrap() == Progress::Worked).count();
     assert!(worked < 50, "{worked} of 100 steps did something");
     open.commit().unwrap();
