@@ -31,10 +31,10 @@ fn pages_are_written_as_their_mode_has_it_and_again_alike() {
     let (text, result) = measure("first");
     assert_eq!(measure("again"), (text.clone(), result.clone()));
     assert!(text.contains("Figure cells: the 24 cells of table 4"), "{text}");
-    assert_eq!(result["rows"].as_array().unwrap().len(), 3 * (24 + 2));
+    assert_eq!(result["rows"].as_array().unwrap().len(), 4 * (24 + 2));
     let targets = result["targets"].as_array().unwrap();
     assert_eq!(targets.len(), TARGETS);
-    assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 5);
+    assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 6);
     let of = |mode: &str, work: &str| cell(&result, &format!("ocz-core, {mode}, {work}, 64+60 pages"));
     let count = |row: &Value, name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{name} of {row}"));
     let whole = PAGES as f64 * 4096.0;
@@ -50,6 +50,12 @@ fn pages_are_written_as_their_mode_has_it_and_again_alike() {
     }
     let at_once = of("hybrid", "commit, full, sequential, 1");
     assert!(written(at_once, "log") < 0.2 * whole, "{at_once}");
+    let chosen = |work: &str| {
+        let row = of("adaptive", work);
+        (count(row, "images_logged"), count(row, "shadows"))
+    };
+    assert_eq!(chosen("commit, full, sequential, 1"), (0, PAGES), "many pages at once are shadows");
+    assert_eq!(chosen("commit, full, random, N"), (PAGES, 0), "single ones are logged");
     let parts = of("hybrid", "commit, partial, random, N");
     assert_eq!((count(parts, "images_logged"), count(parts, "shadows")), (PAGES, 0));
     let read = &of("log", "read, full, random, 1")["work"];
