@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 /// Marks that wait for one fence, about.
 const BATCH_MAX: usize = 1024;
 /// Leaves that one step searches for marks.
-const LEAVES_MAX: usize = 128;
+const LEAVES_MAX: usize = 16;
 /// Leaves and marks passed over because of damage. Beyond them nothing is freed before the next
 /// opening.
 const PASSED_OVER_MAX: usize = 64;
@@ -159,9 +159,9 @@ impl Superseded {
             if !reaping.batch.is_empty() {
                 reaping.fence = Some(manager.fence());
             }
-            // No work, also if it found nothing and is to go on: an open transaction may hold all
-            // marks, and rounds would follow each other without a rest.
-            return Ok(Progress::Idle);
+            // A round that found nothing yet goes on at once. It ends at the start of the tree.
+            let goes_on = reaping.fence.is_none() && reaping.at != Position::Start;
+            return Ok(if goes_on { Progress::Worked } else { Progress::Idle });
         };
         if !manager.is_past(fence) {
             return Ok(Progress::Idle);
