@@ -7,6 +7,7 @@
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
+use crate::writes::copied;
 use firndb_base::clock;
 use firndb_base::sync::atomic::Ordering;
 use firndb_device::{AlignedBuf, DeviceError, Durability, InFlight, Io, IoOp, OwnedRead};
@@ -150,13 +151,8 @@ impl Array {
 
     /// Writes runs of rows of a group, each from its first row on.
     fn write_runs(&self, member: usize, group: u64, runs: &[(u64, Vec<u8>)]) -> Result<(), DeviceError> {
-        let aligned = |bytes: &Vec<u8>| {
-            let mut data = AlignedBuf::zeroed(bytes.len());
-            data.copy_from_slice(bytes);
-            data
-        };
         let data: Vec<(u64, AlignedBuf)> =
-            runs.iter().map(|(first, bytes)| (self.map.row(group, *first), aligned(bytes))).collect();
+            runs.iter().map(|(first, bytes)| (self.map.row(group, *first), copied(bytes))).collect();
         let mut batch: Vec<Io<'_>> = data
             .iter()
             .map(|(offset, data)| Io {

@@ -319,24 +319,24 @@ impl Array {
         }
         // Something cannot be read: each place by itself, of whatever gives it.
         let device = self.members[member].device();
-        // Returns of how many places the others' fragments do not agree; `None` if they cannot be
-        // read.
-        let fill = |run: &[u64]| -> Result<Option<u64>, DeviceError> {
-            let mut pages = AlignedBuf::zeroed(run.len() * page_bytes);
-            if self.read(self.map.shape.place_offset(group, run[0]), &mut pages).is_err() {
+        // Returns whether the others' fragments do not agree; `None` if they cannot be read.
+        let fill = |place: u64| -> Result<Option<bool>, DeviceError> {
+            let mut page = AlignedBuf::zeroed(page_bytes);
+            if self.read(self.map.shape.place_offset(group, place), &mut page).is_err() {
                 return Ok(None);
             }
-            let mut rows = self.encode(run[0]..run[0] + run.len() as u64, &pages);
+            let mut rows = self.encode(place..place + 1, &page);
             if let (row, Some(bytes)) = &rows[member] {
                 let written = device.write(self.map.row(group, *row), bytes, Durability::Later);
                 self.struck_if_failed(member, &device, written)?;
             }
             rows[member].1 = None;
-            Ok(Some(self.disagreeing(group, run, &rows)))
+            Ok(Some(self.disagree(group, &rows)))
         };
         let mut left_out = 0;
-        for place in places.chunks(1) {
-            left_out += self.given(|| fill(place).transpose())?.transpose()?.unwrap_or(1);
+        for place in places {
+            let filled = self.given(|| fill(place).transpose())?.transpose()?;
+            left_out += u64::from(filled.unwrap_or(true));
         }
         Ok(left_out)
     }
@@ -358,27 +358,15 @@ impl Array {
         Ok(None)
     }
 
-    /// Of how many places of a run a member that is read has other fragments than `rows`, or cannot
-    /// read them: those that were made of what some of the members gave.
-    fn disagreeing(&self, group: u64, run: &[u64], rows: &[(u64, Option<AlignedBuf>)]) -> u64 {
-        let fragment = self.map.fragment as usize;
-        let mut doubted = vec![false; run.len()];
-        for (at, (first, wanted)) in rows.iter().enumerate() {
-            let (Some(wanted), member) = (wanted, &self.members[at]) else { continue };
-            if !member.is_read() {
-                continue;
-            }
+    /// Whether a member that is read has another fragment of a place than these rows, which were
+    /// made of what some of the members gave, or cannot read its own.
+    fn disagree(&self, group: u64, rows: &[(u64, Option<AlignedBuf>)]) -> bool {
+        self.members.iter().zip(rows).filter(|(member, _)| member.is_read()).any(|(member, (row, wanted))| {
+            let Some(wanted) = wanted else { return false };
             let mut found = AlignedBuf::zeroed(wanted.len());
-            let read = member.device().read(self.map.row(group, *first), &mut found);
-            for (doubted, place) in doubted.iter_mut().zip(run) {
-                let cells = (0..self.map.code.written()).map(|number| self.map.cells.cell(*place, number));
-                for cell in cells.filter(|cell| cell.member == at) {
-                    let own = (cell.row - first) as usize * fragment;
-                    *doubted |= read.is_err() || found[own..own + fragment] != wanted[own..own + fragment];
-                }
-            }
-        }
-        doubted.into_iter().filter(|doubted| *doubted).count() as u64
+            let read = member.device().read(self.map.row(group, *row), &mut found);
+            read.is_err() || found[..] != wanted[..]
+        })
     }
 
     pub(crate) fn struck_if_failed(

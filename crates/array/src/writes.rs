@@ -117,7 +117,7 @@ impl Array {
     }
 }
 
-fn copied(bytes: &[u8]) -> AlignedBuf {
+pub(crate) fn copied(bytes: &[u8]) -> AlignedBuf {
     let mut data = AlignedBuf::zeroed(bytes.len());
     data.copy_from_slice(bytes);
     data

@@ -117,16 +117,13 @@ impl LateReads {
     /// From when on a read is late, which may have passed; `None` if that is not known.
     pub(crate) fn late_at(&self, number: u64, len: usize, now: Moment) -> Option<Moment> {
         let order = self.order.lock();
-        let allowed = order.allowed(len).filter(|_| self.are_hidden)?;
-        order.late_at(number, allowed, now)
+        order.late_at(number, self.allowed(&order, len)?, now)
     }
 
     /// Whether a read is late. One that is has its copy paid for.
     pub(crate) fn judge(&self, number: u64, len: usize, now: Moment) -> Lateness {
         let mut order = self.order.lock();
-        let Some(allowed) = order.allowed(len).filter(|_| self.are_hidden) else {
-            return Lateness::Unknown;
-        };
+        let Some(allowed) = self.allowed(&order, len) else { return Lateness::Unknown };
         let Some(late_at) = order.late_at(number, allowed, now) else { return Lateness::Unknown };
         if late_at > now {
             return Lateness::LookAt(late_at);
@@ -136,6 +133,10 @@ impl LateReads {
         }
         order.credit -= READS_A_COPY;
         Lateness::Late
+    }
+
+    fn allowed(&self, order: &Order, len: usize) -> Option<Duration> {
+        order.allowed(len).filter(|_| self.are_hidden)
     }
 
     /// A second request came first, or did not.

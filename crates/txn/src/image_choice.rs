@@ -32,6 +32,11 @@ pub struct WriteCosts {
 impl WriteCosts {
     /// Of a SATA SSD that loses nothing with the power.
     pub const ASSUMED: WriteCosts = WriteCosts { log_byte: 2.0, store_write: 100_000.0, store_byte: 2.0 };
+
+    /// A durable write of so many bytes to the store, in nanoseconds.
+    pub(crate) fn of_store(&self, bytes: f64) -> f64 {
+        self.store_write + bytes * self.store_byte
+    }
 }
 
 /// The images that a transaction writes, and what surrounds it.

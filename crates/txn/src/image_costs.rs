@@ -4,20 +4,18 @@
 use crate::image_choice::{Situation, WriteCosts};
 use crate::page_images::PageImage;
 use crate::rewrites::Rewrites;
-use crate::write_times::{Line, WriteTimes};
+use crate::write_times::WriteTimes;
 use firndb_base::sync::atomic::{AtomicUsize, Ordering};
 use firndb_buffer::BufferPool;
 
-/// Dirty pages that the buffer is taken to write at once before it has written any: so many, or as
-/// this part of it, as a divisor, if that is less.
+/// Until the buffer has written dirty pages, the choice expects it to write this many in one batch,
+/// but no more than this share of its frames (a divisor).
 const BATCH_ASSUMED: (f64, f64) = (64.0, 16.0);
-/// Batches that this counts as.
+/// Batches of the buffer that this expectation counts as.
 const BATCHES_ASSUMED: f64 = 8.0;
 
 #[derive(Debug)]
 pub(crate) struct ImageCosts {
-    /// Nanoseconds that the log's devices take for a byte.
-    log_byte: f64,
     /// What writing shadows takes.
     pub times: WriteTimes,
     pub rewrites: Rewrites,
@@ -30,8 +28,7 @@ pub(crate) struct Writing<'c>(&'c ImageCosts);
 impl ImageCosts {
     pub fn new(expected: WriteCosts, kept_bytes: u64) -> ImageCosts {
         ImageCosts {
-            log_byte: expected.log_byte,
-            times: WriteTimes::new(Line { write: expected.store_write, byte: expected.store_byte }),
+            times: WriteTimes::new(expected),
             rewrites: Rewrites::new(kept_bytes),
             writers: AtomicUsize::new(0),
         }
@@ -48,20 +45,14 @@ impl ImageCosts {
         let writers = self.writers.load(Ordering::Relaxed);
         let situation = Situation { images: images.len(), writers, ..self.situation(pool) };
         self.times.asked();
-        (situation, self.costs())
+        (situation, self.times.costs())
     }
 
     /// Above how many images a transaction that commits alone would write them as shadows, if it
     /// chose by cost; `None` if it would log any number.
     pub fn shadows_above(&self, pool: &BufferPool) -> Option<u64> {
-        let images = self.situation(pool).break_even(&self.costs());
+        let images = self.situation(pool).break_even(&self.times.costs());
         (images < u64::MAX as f64).then_some(images as u64)
-    }
-
-    /// What writing takes, as known now.
-    fn costs(&self) -> WriteCosts {
-        let line = self.times.line();
-        WriteCosts { log_byte: self.log_byte, store_write: line.write, store_byte: line.byte }
     }
 
     /// Of a transaction with one image.

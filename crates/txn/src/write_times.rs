@@ -7,6 +7,7 @@
 //! Each transaction that asks also takes weight from what was measured: where shadows seemed too
 //! dear, they are tried again some time later.
 
+use crate::image_choice::WriteCosts;
 use firndb_base::sync::Mutex;
 use std::time::Duration;
 
@@ -17,23 +18,10 @@ const KEPT_WITH_QUESTION: f64 = 1.0 - 1.0 / 512.0;
 /// A write counts as at most this many times what was expected of it.
 const TIMES_MOST: f64 = 4.0;
 
-/// What a write takes, in nanoseconds, and each of its bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Line {
-    pub write: f64,
-    pub byte: f64,
-}
-
-impl Line {
-    fn at(self, bytes: f64) -> f64 {
-        self.write + self.byte * bytes
-    }
-}
-
-/// The times of one device.
+/// The times of the store's device.
 #[derive(Debug)]
 pub(crate) struct WriteTimes {
-    expected: Line,
+    expected: WriteCosts,
     /// Locked alone.
     measured: Mutex<Measured>,
 }
@@ -58,13 +46,13 @@ impl Measured {
 }
 
 impl WriteTimes {
-    pub fn new(expected: Line) -> WriteTimes {
+    pub fn new(expected: WriteCosts) -> WriteTimes {
         WriteTimes { expected, measured: Mutex::default() }
     }
 
     /// A write of `bytes` has taken `time`.
     pub fn measured(&self, bytes: usize, time: Duration) {
-        let expected = self.expected.at(bytes as f64);
+        let expected = self.expected.of_store(bytes as f64);
         if expected <= 0.0 {
             return;
         }
@@ -76,9 +64,13 @@ impl WriteTimes {
     }
 
     /// What is known now.
-    pub fn line(&self) -> Line {
-        let factor = self.measured.lock().factor();
-        Line { write: factor * self.expected.write, byte: factor * self.expected.byte }
+    pub fn costs(&self) -> WriteCosts {
+        let (factor, expected) = (self.measured.lock().factor(), self.expected);
+        WriteCosts {
+            store_write: factor * expected.store_write,
+            store_byte: factor * expected.store_byte,
+            ..expected
+        }
     }
 
     /// A transaction chooses by what is known.
@@ -91,25 +83,25 @@ impl WriteTimes {
 mod tests {
     use super::*;
 
-    const EXPECTED: Line = Line { write: 100_000.0, byte: 2.0 };
+    const EXPECTED: WriteCosts = WriteCosts { log_byte: 2.0, store_write: 100_000.0, store_byte: 2.0 };
 
-    fn close(line: Line, factor: f64) -> bool {
+    fn close(costs: WriteCosts, factor: f64) -> bool {
         let close = |is: f64, wanted: f64| (is / (factor * wanted) - 1.0).abs() < 0.1;
-        close(line.write, EXPECTED.write) && close(line.byte, EXPECTED.byte)
+        close(costs.store_write, EXPECTED.store_write) && close(costs.store_byte, EXPECTED.store_byte)
     }
 
     #[test]
     fn the_expectation_holds_until_writes_say_otherwise() {
         for factor in [9.0, 0.2] {
             let times = WriteTimes::new(EXPECTED);
-            assert!(close(times.line(), 1.0));
+            assert!(close(times.costs(), 1.0));
             for _ in 0..200 {
-                times.measured(40_960, Duration::from_nanos((factor * EXPECTED.at(40_960.0)) as u64));
+                times.measured(40_960, Duration::from_nanos((factor * EXPECTED.of_store(40_960.0)) as u64));
             }
-            let learned = times.line().at(40_960.0) / EXPECTED.at(40_960.0);
+            let learned = times.costs().of_store(40_960.0) / EXPECTED.of_store(40_960.0);
             assert!((learned / factor - 1.0).abs() < 0.15, "{learned} for {factor}");
             (0..10_000).for_each(|_| times.asked());
-            assert!(close(times.line(), 1.0), "nothing was measured for long: it may be wrong now");
+            assert!(close(times.costs(), 1.0), "nothing was measured for long: it may be wrong now");
         }
     }
 
@@ -120,18 +112,18 @@ mod tests {
             times.measured(40_960, Duration::from_micros(180));
         }
         times.measured(40_960, Duration::from_secs(2));
-        assert!(times.line().at(40_960.0) < 220_000.0, "{:?}", times.line());
+        assert!(times.costs().of_store(40_960.0) < 220_000.0, "{:?}", times.costs());
     }
 
     #[test]
     fn no_measurement_makes_times_vanish_or_endless() {
-        for expected in [EXPECTED, Line { write: 0.0, byte: 0.0 }] {
+        for expected in [EXPECTED, WriteCosts { store_write: 0.0, store_byte: 0.0, ..EXPECTED }] {
             for time in [0, 1, u64::MAX] {
                 let times = WriteTimes::new(expected);
                 for _ in 0..1000 {
                     times.measured(4096, Duration::from_nanos(time));
-                    let at = times.line().at(1e6);
-                    assert!(at.is_finite() && (at > 0.0 || expected.write == 0.0), "{at}");
+                    let at = times.costs().of_store(1e6);
+                    assert!(at.is_finite() && (at > 0.0 || expected.store_write == 0.0), "{at}");
                 }
             }
         }

@@ -6,7 +6,7 @@ use crate::open::MemberToOpen;
 use crate::shape::tests::SMALL;
 use crate::testing::Notes;
 use firndb_base::rng::Rng;
-use firndb_device::{Calls, FaultPlan, Faulty, MemoryDevice};
+use firndb_device::{Calls, FaultPlan, Faulty, MemoryDevice, forward};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,15 +61,7 @@ struct Gate {
 }
 
 impl Device for Gate {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
-    }
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(offset, buf)
-    }
+    forward!(inner: info, len, read, sync, grow, shrink, discard);
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         if data.len() == PAGE {
             let mut under_way = self.under_way.lock();
@@ -82,18 +74,6 @@ impl Device for Gate {
             }
         }
         self.inner.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.inner.sync()
-    }
-    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
-        self.inner.grow(len, fill)
-    }
-    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
-        self.inner.shrink(len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.inner.discard(offset, len)
     }
 }
 

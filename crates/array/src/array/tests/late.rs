@@ -7,33 +7,10 @@ use super::*;
 struct Frozen(MemoryDevice);
 
 impl Device for Frozen {
-    fn info(&self) -> &DeviceInfo {
-        self.0.info()
-    }
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read(offset, buf)
-    }
+    forward!(0: info, len, read, write, sync, grow, shrink, discard);
     fn begin_read(&self, in_flight: &mut InFlight, read: OwnedRead) {
         let never = firndb_base::clock::now().after(Duration::from_secs(3600)).unwrap();
         in_flight.complete_at(never, read, Ok(()));
-    }
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        self.0.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.0.sync()
-    }
-    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
-        self.0.grow(len, fill)
-    }
-    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
-        self.0.shrink(len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.discard(offset, len)
     }
 }
 

@@ -124,32 +124,12 @@ fn metadata_that_the_others_cannot_give_is_no_unit_on_the_new_member() {
 struct Unreadable(Arc<MemoryDevice>, std::ops::Range<u64>);
 
 impl Device for Unreadable {
-    fn info(&self) -> &DeviceInfo {
-        self.0.info()
-    }
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
+    forward!(0: info, len, write, sync, grow, shrink, discard);
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         match offset < self.1.end && self.1.start < offset + buf.len() as u64 {
             true => Err(failed()),
             false => self.0.read(offset, buf),
         }
-    }
-    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        self.0.write(offset, data, durability)
-    }
-    fn sync(&self) -> Result<(), DeviceError> {
-        self.0.sync()
-    }
-    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
-        self.0.grow(len, fill)
-    }
-    fn shrink(&self, len: u64) -> Result<(), DeviceError> {
-        self.0.shrink(len)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.discard(offset, len)
     }
 }
 

@@ -6,17 +6,16 @@
 //! for, or a page that the store writes.
 
 use super::cell::codes;
-use super::devices::{CORES, Layout, Loaded, Machine};
+use super::devices::{Layout, Loaded, Machine};
 use super::measuring::Bench;
 use super::simulator::MEMBERS;
-use super::tables::{Size, WRITTEN, loaded, writer};
+use super::tables::{Size, WRITTEN, writer};
 use super::targets::{EACH_BEST, EACH_WORST, figure};
-use crate::bench::cells::{Cellular, Judged, Measured, end_of};
+use crate::bench::cells::{Cellular, Measured, end_of};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::reads::rows::Rows;
 use crate::bench::reads::work::{self, Length};
 use crate::bench::sampled::Sampled;
-use crate::bench::simulation::simulate;
 use firndb_array::Code;
 use firndb_base::clock;
 use firndb_base::sync::thread;
@@ -106,12 +105,7 @@ fn measure(bench: &Bench, code: Code, readers: u64) -> Result<Measured<Found>, F
     let time = Duration::from_millis(bench.args.by_size(10, 100, 200));
     let layout = Layout { code, members: MEMBERS };
     let cell = Cell { profile, layout, size: bench.size(), readers, time };
-    let (stop, all, first) = (bench.cells.stop(), bench.loaded.clone(), bench.args.running.seed);
-    bench.cells.of(&cell, Judged::Yes, move |cell, seed| {
-        let loaded = loaded(&all, cell.layout, cell.size, first)?;
-        let cell = cell.clone();
-        Ok(simulate(seed, CORES, move || run(&cell, &loaded, seed, stop))?.0)
-    })
+    bench.over_rows(&cell, (cell.layout, cell.size), run)
 }
 
 /// The figure.

@@ -2,12 +2,16 @@
 
 use super::args::BenchArray;
 use super::cell::{self, Cell, Found};
+use super::devices::{CORES, Layout, Loaded};
 use super::rebuild_loads::{AllHalfFull, AllTpcc};
 use super::simulator::{Kind, Workload};
-use super::tables::{AllLoaded, Size};
-use crate::bench::cells::{Cells, Judged, Measured};
+use super::tables::{AllLoaded, Size, loaded};
+use crate::bench::cells::{Cells, Cellular, Judged, Measured};
+use crate::bench::reads::rows::Rows;
+use crate::bench::simulation::simulate;
 use firndb_console::Failure;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A run of the bench.
 pub struct Bench<'a> {
@@ -19,7 +23,28 @@ pub struct Bench<'a> {
     pub tpcc: Arc<AllTpcc>,
 }
 
+/// Drives that members are.
+pub const DRIVES: [&str; 4] = ["nvme", "sata-ssd", "network-volume", "x25-e"];
+
+/// Measures a cell over a loaded database.
+type OverRows<C> = fn(&C, &Loaded<Rows>, u64, &'static AtomicBool) -> Result<<C as Cellular>::Found, Failure>;
+
 impl Bench<'_> {
+    /// What `run` finds of a cell in a simulation of its own, over a database with a table of rows.
+    pub fn over_rows<C: Cellular<Found: Send> + Clone + Send + 'static>(
+        &self,
+        cell: &C,
+        (layout, size): (Layout, Size),
+        run: OverRows<C>,
+    ) -> Result<Measured<C::Found>, Failure> {
+        let (stop, all, first) = (self.cells.stop(), self.loaded.clone(), self.args.running.seed);
+        self.cells.of(cell, Judged::Yes, move |cell, seed| {
+            let loaded = loaded(&all, layout, size, first)?;
+            let cell = cell.clone();
+            Ok(simulate(seed, CORES, move || run(&cell, &loaded, seed, stop))?.0)
+        })
+    }
+
     /// How much the figures over the engine load and do.
     pub fn size(&self) -> Size {
         let (buffer, times, reads, written_bytes) = self.args.by_size(

@@ -6,16 +6,15 @@
 //! time, about, so what four members can do is measured by more batches at once ([`batches`]).
 
 use super::batches;
-use super::devices::{CORES, Layout, Loaded, Machine, PAGE};
-use super::measuring::Bench;
-use super::tables::{Size, WRITERS, WRITTEN, insert, loaded};
+use super::devices::{Layout, Loaded, Machine, PAGE};
+use super::measuring::{Bench, DRIVES};
+use super::tables::{Size, WRITERS, WRITTEN, insert};
 use super::targets::{BYTES, FOUR_READ, FOUR_WRITE, READS_OF_WRITES, figure};
 use crate::bench::cells::{Cellular, Judged, Measured, end_of};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::reads::rows::Rows;
 use crate::bench::reads::work::{self, Length};
 use crate::bench::sampled::Sampled;
-use crate::bench::simulation::simulate;
 use firndb::Database;
 use firndb_base::clock;
 use firndb_console::Failure;
@@ -26,7 +25,6 @@ use std::time::Duration;
 
 /// More than four members serve side by side.
 const READERS: u64 = 256;
-const DRIVES: [&str; 4] = ["nvme", "sata-ssd", "network-volume", "x25-e"];
 /// Codes, beside one copy, of which bytes and reads are counted; on the first drive.
 const CODES: [(usize, usize); 4] = [(1, 2), (3, 4), (2, 4), (4, 4)];
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -148,13 +146,8 @@ fn batches(bench: &Bench, drive: &str, layout: Layout) -> Result<Measured<batche
 
 fn measure(bench: &Bench, drive: &str, layout: Layout) -> Result<Measured<Found>, Failure> {
     let profile = crate::tpcc::machine::profile(drive)?;
-    let (size, stop, all, first) =
-        (bench.size(), bench.cells.stop(), bench.loaded.clone(), bench.args.running.seed);
-    bench.cells.of(&Cell { profile, layout, size }, Judged::Yes, move |cell, seed| {
-        let loaded = loaded(&all, cell.layout, size, first)?;
-        let cell = cell.clone();
-        Ok(simulate(seed, CORES, move || run(&cell, &loaded, seed, stop))?.0)
-    })
+    let size = bench.size();
+    bench.over_rows(&Cell { profile, layout, size }, (layout, size), run)
 }
 
 /// The figure.

@@ -5,7 +5,7 @@
 //! some member is being filled all the time.
 
 use super::devices::{CORES, Layout, Loaded, Machine, Member, PAGE};
-use super::measuring::Bench;
+use super::measuring::{Bench, DRIVES};
 use super::rebuild_loads::{come_to_rest, half_full, load_tpcc};
 use super::tables::Size;
 use super::targets::{REBUILD_BESIDE, REBUILD_RATE, REBUILD_UNUSED, figure};
@@ -32,7 +32,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const CODES: [(usize, usize); 2] = [(1, 2), (3, 4)];
-const DRIVES: [&str; 4] = ["nvme", "sata-ssd", "network-volume", "x25-e"];
 /// Drives of TPC-C.
 const BESIDE: [&str; 2] = ["sata-ssd", "network-volume"];
 const MEMBERS: usize = 4;

@@ -3,16 +3,15 @@
 //! Clients read single rows, or several at once, of a table of ten times DRAM, and pause between:
 //! about a quarter of what the volumes can do with copies, three quarters with parity.
 
-use super::devices::{CORES, Layout, Loaded, Machine};
+use super::devices::{Layout, Loaded, Machine};
 use super::measuring::Bench;
-use super::tables::{Size, loaded};
+use super::tables::Size;
 use super::targets::{FROZEN_READ, SPIKES_EXTRA, SPIKES_HIDDEN, SPIKES_READ, SPIKES_WRITE, figure};
-use crate::bench::cells::{Cellular, Judged, Measured, end_of};
+use crate::bench::cells::{Cellular, Measured, end_of};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::reads::rows::{Rows, key};
 use crate::bench::reads::work::{self, Length};
 use crate::bench::sampled::Sampled;
-use crate::bench::simulation::simulate;
 use firndb::Database;
 use firndb_base::clock::{self, Moment};
 use firndb_base::rng::Rng;
@@ -165,12 +164,7 @@ fn measure(bench: &Bench, asked: Asked) -> Result<Measured<Found>, Failure> {
     let (layout, size) = (Layout::new(needed, written, 4), bench.size());
     let time = Duration::from_secs(bench.args.by_size(1, 8, 20));
     let cell = Cell { profile, layout, size, together, fault, is_hidden, time };
-    let (stop, all, first) = (bench.cells.stop(), bench.loaded.clone(), bench.args.running.seed);
-    bench.cells.of(&cell, Judged::Yes, move |cell, seed| {
-        let loaded = loaded(&all, cell.layout, cell.size, first)?;
-        let cell = cell.clone();
-        Ok(simulate(seed, CORES, move || run(&cell, &loaded, seed, stop))?.0)
-    })
+    bench.over_rows(&cell, (cell.layout, cell.size), run)
 }
 
 /// What the targets are judged by: a value for each code and number of rows at once.

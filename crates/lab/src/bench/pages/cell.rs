@@ -73,26 +73,24 @@ impl Io {
         }
     }
 
-    pub fn plus(self, other: Io) -> Io {
+    /// Each count, of this and of another.
+    fn with(self, other: Io, of: fn(u64, u64) -> u64) -> Io {
         Io {
-            writes: self.writes + other.writes,
-            write_bytes: self.write_bytes + other.write_bytes,
-            reads: self.reads + other.reads,
-            read_bytes: self.read_bytes + other.read_bytes,
-            syncs: self.syncs + other.syncs,
-            durable_writes: self.durable_writes + other.durable_writes,
+            writes: of(self.writes, other.writes),
+            write_bytes: of(self.write_bytes, other.write_bytes),
+            reads: of(self.reads, other.reads),
+            read_bytes: of(self.read_bytes, other.read_bytes),
+            syncs: of(self.syncs, other.syncs),
+            durable_writes: of(self.durable_writes, other.durable_writes),
         }
     }
 
+    pub fn plus(self, other: Io) -> Io {
+        self.with(other, |one, other| one + other)
+    }
+
     fn less(self, part: Io) -> Io {
-        Io {
-            writes: self.writes - part.writes,
-            write_bytes: self.write_bytes - part.write_bytes,
-            reads: self.reads - part.reads,
-            read_bytes: self.read_bytes - part.read_bytes,
-            syncs: self.syncs - part.syncs,
-            durable_writes: self.durable_writes - part.durable_writes,
-        }
+        self.with(part, |all, part| all - part)
     }
 
     /// All requests that a drive sees.

@@ -15,7 +15,8 @@ use std::time::Duration;
 pub const CORES: usize = 4;
 /// Bytes of a page, the paper's.
 pub const PAGE: usize = 4096;
-/// So much that no cell takes a checkpoint by itself: the paper's prototypes took none.
+/// Bytes of the log: so large that the engine starts no checkpoint within a cell, as the paper's
+/// prototypes took none.
 const LOG_BYTES: u64 = 256 << 20;
 /// The whole page map of every cell: the paper's translation pages are almost never replaced.
 const MAP_BYTES: usize = 1 << 20;

@@ -94,7 +94,8 @@ pub struct Prototype {
 type Outcome = Result<(), DeviceError>;
 
 impl Prototype {
-    /// With so many pages of buffer and of log in memory.
+    /// A prototype over `pages` data pages on the drive; its buffer pool has `memory` frames, and
+    /// its log buffer as many pages.
     pub fn new(drive: Arc<Emulated>, is_hybrid: bool, pages: u64, memory: usize) -> Prototype {
         // The translation pages lie before the data.
         let first = pages.div_ceil(TRANSLATED);

@@ -80,11 +80,11 @@ impl Work {
     }
 }
 
-/// Looks on while work is done.
+/// Is told how far `perform` has got.
 pub trait Watching {
-    /// So many operations are done.
+    /// Called after each operation, with the number of operations done so far.
     fn done(&mut self, operations: u64);
-    /// The transaction after so many operations is about to end.
+    /// Called before each commit or rollback, with the number of operations done so far.
     fn ending(&mut self, operations: u64);
 }
 

@@ -78,8 +78,9 @@ fn no_restart_finds_an_earlier_incarnation_instead() {
     }
 }
 
-/// An image that the buffer copied before its page was freed may enter the cache after the page's
-/// number was allocated again, as long as nobody has the new page in DRAM.
+/// The buffer may hand the cache an image that it copied before the page was freed, after another
+/// transaction has allocated the page's number again: while no frame holds the new page, no newer
+/// image replaces that one.
 #[test]
 fn a_late_image_of_an_earlier_incarnation_is_not_found() {
     let mut rig = Rig::new(small());
