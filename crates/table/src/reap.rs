@@ -6,7 +6,8 @@
 //! snapshot from before it is left.
 //!
 //! Marks are found by scanning the trees of tables whose statements have made some since the last
-//! scan, and once every tree after an opening. A batch of marks waits for one fence.
+//! scan, and once every tree after an opening. A batch of marks waits for one fence. So does a scan
+//! that found no committed one: what is committed meanwhile could not be freed earlier.
 //!
 //! If this meets damage, the freeing of that table's large values is set aside until the next
 //! opening; no value is lost by that, and other tables continue.
@@ -91,7 +92,12 @@ impl Table {
             self.shared.has_marks.store(false, Ordering::SeqCst);
             return Ok(Progress::Idle);
         }
-        let Some(fence) = reaping.fence else {
+        if reaping.fence.is_some_and(|fence| !manager.is_past(fence)) {
+            return Ok(Progress::Idle);
+        }
+        let freeable = if reaping.fence.is_some() { reaping.batch.last().copied() } else { None };
+        let Some(id) = freeable else {
+            reaping.fence = None;
             // Cleared before the scan: a mark made after it sets this again.
             self.shared.has_marks.store(false, Ordering::SeqCst);
             let marked = large::any_marked(tree);
@@ -104,23 +110,12 @@ impl Table {
             let mut txn = manager.begin(TxnOptions { read_only: true, ..TxnOptions::default() });
             reaping.batch = large::freed(&mut txn, tree, None, BATCH_MAX)?;
             txn.rollback()?;
-            if !reaping.batch.is_empty() {
-                reaping.fence = Some(manager.fence());
-            }
+            reaping.fence = Some(manager.fence());
             return Ok(Progress::Idle);
         };
-        if !manager.is_past(fence) {
-            return Ok(Progress::Idle);
-        }
-        if let Some(&id) = reaping.batch.last()
-            && large::free_some(tree, id)?
-        {
+        if large::free_some(tree, id)? {
             reaping.batch.pop();
         }
-        if reaping.batch.is_empty() {
-            reaping.fence = None;
-        }
-        debug_assert_eq!(reaping.fence.is_none(), reaping.batch.is_empty(), "a batch has its fence");
         Ok(Progress::Worked)
     }
 }

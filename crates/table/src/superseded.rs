@@ -12,8 +12,9 @@
 //! snapshot from before is left. Then the mark is removed and the page freed by one atomic group:
 //! no crash leaves one without the other. A batch of marks waits for one fence.
 //!
-//! The search for committed marks goes on where the step before ended, a few leaves a step: marks
-//! of a transaction that stays open may be many, and are met in each round.
+//! The search for committed marks goes on where the step before ended, a few leaves a step. A round
+//! that finds none waits for a fence, too: marks committed meanwhile could not be freed before it is
+//! past. So the marks of a transaction that stays open are not searched over and over.
 //!
 //! Damage: a step that fails is tried again a few times ([`Attempts`]). Then what it met, a leaf of
 //! marks or one mark whose page cannot be freed, is passed over until the next opening and reported
@@ -154,21 +155,22 @@ impl Superseded {
         manager: &Arc<TxnManager>,
         reaping: &mut Reaping,
     ) -> Result<Progress, TableError> {
-        let Some(fence) = reaping.fence else {
-            self.search(tree, manager, reaping)?;
-            if !reaping.batch.is_empty() {
-                reaping.fence = Some(manager.fence());
-            }
-            // A round that found nothing yet goes on at once. It ends at the start of the tree.
-            let goes_on = reaping.fence.is_none() && reaping.at != Position::Start;
-            return Ok(if goes_on { Progress::Worked } else { Progress::Idle });
-        };
-        if !manager.is_past(fence) {
+        if reaping.fence.is_some_and(|fence| !manager.is_past(fence)) {
             return Ok(Progress::Idle);
         }
-        let Some(first) = reaping.batch.first().copied() else {
+        let freeable = if reaping.fence.is_some() { reaping.batch.first().copied() } else { None };
+        let Some(first) = freeable else {
             (reaping.fence, reaping.one_by_one) = (None, false);
-            return Ok(Progress::Worked);
+            self.search(tree, manager, reaping)?;
+            // A round that found nothing yet goes on at once. It ends at the start of the tree.
+            if reaping.batch.is_empty() && reaping.at != Position::Start {
+                return Ok(Progress::Worked);
+            }
+            // None is marked if `search` says so, and the next mark says otherwise.
+            if self.may_have.load(Ordering::SeqCst) || !reaping.batch.is_empty() {
+                reaping.fence = Some(manager.fence());
+            }
+            return Ok(Progress::Idle);
         };
         let (batch, one_by_one) = (&reaping.batch, reaping.one_by_one);
         let is_next = |page| if one_by_one { page == first } else { batch.contains(&page) };

@@ -99,7 +99,8 @@ impl Engine {
         !self.txns.has_sweeps() && !self.catalog.has_drops_to_free()
     }
 
-    /// Frees some of what was dropped, while there is enough log.
+    /// Frees some of what was dropped, while there is enough log. Returns what the last step did: one
+    /// that waits for transactions to end leaves nothing to do, whatever those before it did.
     fn drop_steps(&self) -> Result<Progress, Error> {
         let mut progress = Progress::Idle;
         // A loser may still have changes to undo in a tree that has been dropped.
@@ -111,13 +112,15 @@ impl Engine {
                 break;
             }
             match self.catalog.drop_step().map_err(Error::from) {
-                Ok(Progress::Worked) => progress = Progress::Worked,
-                Ok(Progress::Idle) => break,
+                Ok(done) => progress = done,
                 Err(error) if error.is_log_full() => {
                     self.ask_for_log_space(Pressure::Short);
                     break;
                 }
                 Err(error) => return Err(error),
+            }
+            if progress == Progress::Idle {
+                break;
             }
         }
         Ok(progress)
