@@ -41,13 +41,14 @@ pub fn check(args: &Check) -> Result<(), Failure> {
         print_json(&json!({
             "pages": report.pages, "images": report.images, "cached": report.cached, "trees": report.trees, "entries": report.entries,
             "tables": report.tables, "rows": report.rows, "page_files": report.page_files,
-            "file_pages": report.file_pages, "log_records": report.log_records,
+            "file_pages": report.file_pages, "value_pages": report.value_pages,
+            "log_records": report.log_records,
             "leaked_pages": report.leaked_pages, "faults": report.faults, "damage": report.damage,
         }))?;
     } else {
         say!(
             "{}: {} pages ({} images read), {} trees with {} entries, {} tables with {} rows, {} page files with {} pages, \
-             {} log records",
+             {} pages of large values, {} log records",
             args.dir.display(),
             report.pages,
             report.images,
@@ -57,6 +58,7 @@ pub fn check(args: &Check) -> Result<(), Failure> {
             report.rows,
             report.page_files,
             report.file_pages,
+            report.value_pages,
             report.log_records
         );
         if report.leaked_pages > 0 {

@@ -50,6 +50,8 @@ pub struct CheckReport {
     pub page_files: u64,
     /// Pages that page files hold, superseded ones that are not freed yet among them.
     pub file_pages: u64,
+    /// Pages that large values hold, those to be freed among them.
+    pub value_pages: u64,
     /// Log records read and decoded.
     pub log_records: u64,
     /// Pages that are allocated and belong to nothing: space is lost, no data. Pages of a dropped
@@ -104,7 +106,7 @@ struct Pages<'a> {
     allocated: PageSet,
     /// Whether `allocated` is complete.
     all_known: bool,
-    /// Seen in a tree, or in a page file.
+    /// Seen in a tree, or named by an entry.
     owned: PageSet,
     /// Found in the tree that is being walked, and not allocated.
     unallocated: Vec<PageId>,
@@ -228,11 +230,11 @@ impl Database {
                 break;
             }
         }
-        self.check_page_files(&mut pages, report);
+        self.check_named_pages(&mut pages, report);
         if pages.owned.len() < pages.allocated.len() {
             // A page that was superseded, or its replacement undone, while both trees concerned
             // were walked, is found the second time.
-            self.check_page_files(&mut pages, &mut CheckReport::default());
+            self.check_named_pages(&mut pages, &mut CheckReport::default());
         }
         // A page that no tree has had no tree when the walk began, if nothing has changed it since.
         let Pages { allocated, owned, .. } = pages;
@@ -246,13 +248,17 @@ impl Database {
         }
     }
 
-    /// Notes the pages that page files hold.
-    fn check_page_files(&self, pages: &mut Pages<'_>, report: &mut CheckReport) {
+    /// Notes the pages that page files and large values hold.
+    fn check_named_pages(&self, pages: &mut Pages<'_>, report: &mut CheckReport) {
         let engine = self.engine();
         report.page_files = engine.catalog.page_file_names().len() as u64;
         for owner in engine.catalog.page_owners() {
+            let held = match owner.is_of_large_values() {
+                true => &mut report.value_pages,
+                false => &mut report.file_pages,
+            };
             let shown = owner.pages(&mut |page| {
-                report.file_pages += 1;
+                *held += 1;
                 pages.saw(page);
             });
             // What is damaged as a tree was reported above.

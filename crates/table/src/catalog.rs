@@ -19,6 +19,7 @@ use crate::definition::Definition;
 use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::IndexState;
+use crate::naming::Naming;
 use crate::page_file::PageFile;
 use crate::ranks;
 use crate::state::{Shared, State};
@@ -124,9 +125,9 @@ impl Catalog {
                 return Err(TableError::damaged(message));
             }
         }
-        // Rows of a dropped page file are undone all the same: they name the pages that are freed
-        // with it, and which these are depends on what was committed.
-        for row in stored.dropped.iter().filter(|row| row.names_pages) {
+        // Rows that name pages are undone in dropped trees, too: the pages are freed with them, and
+        // which these are depends on what was committed.
+        for row in stored.dropped.iter().filter(|row| row.naming != Naming::None) {
             manager.register_tree(Tree::open(pool.clone(), row.tree, row.root));
         }
         let drops = stored.dropped.into_iter().map(PendingDrop::found).collect();
@@ -177,9 +178,6 @@ impl Catalog {
         for (name, table) in &*self.tables.read() {
             let Ok(state) = table.shared.state() else { continue };
             trees.push((format!("table {name:?}"), (*state.tree).clone()));
-            if let Some(large) = &state.large {
-                trees.push((format!("large values of table {name:?}"), (**large).clone()));
-            }
             for index in &state.indexes {
                 let what = format!("index {:?} of table {name:?}", index.definition.spec.name);
                 trees.push((what, (*index.tree).clone()));
@@ -188,7 +186,7 @@ impl Catalog {
         for owner in self.page_owners() {
             trees.push((owner.what, owner.tree));
         }
-        for drop in self.drops.lock().iter().filter(|drop| !drop.names_pages()) {
+        for drop in self.drops.lock().iter().filter(|drop| drop.naming == Naming::None) {
             trees.push((format!("dropped {}", drop.tree), drop.open(&self.manager)));
         }
         trees

@@ -14,6 +14,7 @@
 
 use crate::definition::{Definition, Object};
 use crate::error::{TableError, TableErrorKind};
+use crate::naming::Naming;
 use crate::page_file::PageFileDefinition;
 use crate::range::KeyRange;
 use crate::show;
@@ -63,8 +64,8 @@ pub(crate) struct Stored {
 pub(crate) struct TreeRow {
     pub(crate) tree: TreeId,
     pub(crate) root: PageId,
-    /// Its rows name pages that are freed before it.
-    pub(crate) names_pages: bool,
+    /// Pages that its rows name are freed before it.
+    pub(crate) naming: Naming,
 }
 
 fn chunk_key(what: &[u8], tree: TreeId, chunk: u16) -> Vec<u8> {
@@ -198,7 +199,7 @@ pub(crate) fn write_superseded(txn: &mut Transaction, system: &Tree, row: TreeRo
 fn write_tree_row(txn: &mut Transaction, system: &Tree, key: &[u8], row: TreeRow) -> Result<(), TableError> {
     let mut value = Vec::new();
     value.put_u64(row.root.0);
-    value.put_u8(u8::from(row.names_pages));
+    value.put_u8(row.naming.code());
     let checksum = Crc32c::new().with(key).with(&value).value();
     value.put_u32(checksum);
     Ok(txn.put(system, key, &value)?)
@@ -266,10 +267,8 @@ fn read_tree_row(key: &[u8], rest: &[u8], value: &[u8]) -> Result<TreeRow, Malfo
     if !reader.is_empty() || checksum != Crc32c::new().with(key).with(&value[..9]).value() {
         return Err(Malformed { what: "the checksum of a tree's row does not match" });
     }
-    if kind > 1 {
-        return Err(Malformed { what: "an unknown kind of tree" });
-    }
-    Ok(TreeRow { tree: TreeId(u32::from_be_bytes(tree)), root: PageId(root), names_pages: kind == 1 })
+    let naming = Naming::of_code(kind)?;
+    Ok(TreeRow { tree: TreeId(u32::from_be_bytes(tree)), root: PageId(root), naming })
 }
 
 /// Puts definitions together from their chunks, which come in order.

@@ -43,7 +43,7 @@ impl TableReport {
 
 impl Catalog {
     /// Compares every index of a table with its rows, both ways, in one snapshot, while other
-    /// transactions run; reads every large value and searches for chunks that belong to no row. The
+    /// transactions run; reads every large value and searches for parts that belong to no row. The
     /// report says what does not agree; an error means only that the check itself could not
     /// continue. Takes 16 MiB of memory for the names of large values: if a table has more than
     /// fit, the rest is checked in further passes over its rows.
@@ -203,9 +203,17 @@ fn check_rows(
                 continue;
             };
             names.add(reference.id);
-            if !large::read(state.large_tree()?, reference, &mut large)? {
-                report.find(large::not_whole(table, key).message);
-                continue;
+            match large::read(txn, state.large_tree()?, reference, &mut large) {
+                Ok(true) => {}
+                Ok(false) => {
+                    report.find(large::not_whole(table, key).message);
+                    continue;
+                }
+                Err(error) if error.is_damage() => {
+                    report.find(format!("{}: {}", large::not_whole(table, key).message, error.message));
+                    continue;
+                }
+                Err(error) => return Err(error),
             }
             value = &large;
         }
@@ -235,7 +243,7 @@ fn check_rows(
     Ok(())
 }
 
-/// Every chunk whose value's name lies between the bounds of `names` belongs to a large value of a
+/// Every part whose value's name lies between the bounds of `names` belongs to a large value of a
 /// row, or to one that waits to be freed.
 fn check_large_values(
     txn: &mut Transaction,
@@ -249,7 +257,7 @@ fn check_large_values(
     let ranges = match names.from {
         // The first pass sees whatever else the tree has, too.
         None => vec![KeyRange::all()],
-        Some(first) => vec![from(&first.mark_key()), from(&first.chunk_key(0))],
+        Some(first) => vec![from(&first.mark_key()), from(&first.page_key(0))],
     };
     // A value that belongs to no row, and was checked.
     let mut known = None;
@@ -267,7 +275,7 @@ fn check_large_values(
                     continue;
                 }
             };
-            let (Part::Freed(id) | Part::Chunk(id, _)) = part;
+            let (Part::Freed(id) | Part::Page(id, _) | Part::Chunk(id, _)) = part;
             match part {
                 // Another pass checks it.
                 _ if !names.covers(id) && names.from.is_none() => {}
@@ -275,8 +283,8 @@ fn check_large_values(
                 Part::Freed(id) if names.contains(id) => report
                     .find(format!("the large value {id} of table {table:?} is a row's and is to be freed")),
                 Part::Freed(_) => {}
-                Part::Chunk(id, _) if names.contains(id) || known == Some(id) => {}
-                Part::Chunk(id, _) => {
+                _ if names.contains(id) || known == Some(id) => {}
+                Part::Page(..) | Part::Chunk(..) => {
                     if is_orphan(txn, tree, id, key)? {
                         report.find(format!("the large value {id} of table {table:?} is no row's"));
                     }
@@ -288,18 +296,18 @@ fn check_large_values(
     Ok(())
 }
 
-/// Whether there is a chunk of a value that belongs to no row and is not marked to be freed. The
-/// mark is read first: what was marked before this snapshot may be freed meanwhile, the chunks
+/// Whether there is a part of a value that belongs to no row and is not marked to be freed. The
+/// mark is read first: what was marked before this snapshot may be freed meanwhile, the parts
 /// before the mark; what is marked after it stays until the snapshot is released.
 fn is_orphan(
     txn: &mut Transaction,
     tree: &firndb_btree::Tree,
     id: ValueId,
-    chunk: &[u8],
+    part: &[u8],
 ) -> Result<bool, TableError> {
     let mut found = Vec::new();
     let marked = txn.get(tree, &id.mark_key(), &mut found)?;
-    Ok(!marked && txn.get(tree, chunk, &mut found)?)
+    Ok(!marked && txn.get(tree, part, &mut found)?)
 }
 
 /// Every entry of an index is that of a row. Returns how many there are.

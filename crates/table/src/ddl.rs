@@ -10,6 +10,7 @@ use crate::definition::Definition;
 use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
+use crate::naming::Naming;
 use crate::schema::{self, Column, Schema};
 use crate::state::{LiveIndex, Shared, State};
 use crate::table::Table;
@@ -79,20 +80,22 @@ impl Catalog {
             catalog_rows::erase(txn, &self.system, state.definition.tree)?;
             let indexes = state.definition.indexes.iter().map(|index| (index.tree, index.root));
             let own = [(state.definition.tree, state.definition.root)];
-            for (tree, root) in indexes.chain(state.definition.large).chain(own) {
-                catalog_rows::write_dropped(txn, &self.system, TreeRow { tree, root, names_pages: false })?;
+            let without = indexes.chain(own).map(|tree| (tree, Naming::None));
+            let large = state.definition.large.map(|tree| (tree, Naming::LargeParts));
+            for ((tree, root), naming) in without.chain(large) {
+                catalog_rows::write_dropped(txn, &self.system, TreeRow { tree, root, naming })?;
             }
             Ok(())
         })?;
         self.tables.write().remove(name);
         table.shared.exchange(None);
-        self.will_free(&state.tree, format!("table {name:?}"));
+        self.will_free(&state.tree, Naming::None, format!("table {name:?}"));
         if let Some(large) = &state.large {
-            self.will_free(large, format!("large values of table {name:?}"));
+            self.will_free(large, Naming::LargeParts, format!("large values of table {name:?}"));
         }
         for index in &state.indexes {
             let what = format!("index {:?} of table {name:?}", index.definition.spec.name);
-            self.will_free(&index.tree, what);
+            self.will_free(&index.tree, Naming::None, what);
         }
         Ok(())
     }
@@ -176,18 +179,18 @@ impl Catalog {
         let definition = Definition { indexes, ..state.definition.clone() };
         self.commit(|txn| {
             self.write_definition(txn, &definition)?;
-            let row = TreeRow { tree, root: gone.tree.root(), names_pages: false };
+            let row = TreeRow { tree, root: gone.tree.root(), naming: Naming::None };
             catalog_rows::write_dropped(txn, &self.system, row)
         })?;
         table.shared.exchange(Some(state.redefined(definition, kept)));
         let (index, table) = (&gone.definition.spec.name, &state.definition.name);
-        self.will_free(&gone.tree, format!("index {index:?} of table {table:?}"));
+        self.will_free(&gone.tree, Naming::None, format!("index {index:?} of table {table:?}"));
         Ok(())
     }
 
     /// Has the background free a tree whose drop is committed.
-    fn will_free(&self, tree: &Arc<Tree>, what: String) {
-        self.drops.lock().push(PendingDrop::of(tree, false, what));
+    fn will_free(&self, tree: &Arc<Tree>, naming: Naming, what: String) {
+        self.drops.lock().push(PendingDrop::of(tree, naming, what));
     }
 
     /// Refuses a table of another database, whose definition must not be written into this one.

@@ -31,19 +31,19 @@ use crate::attempts::Attempts;
 use crate::catalog::Catalog;
 use crate::catalog_rows::{self, TreeRow};
 use crate::error::{TableError, TableErrorKind};
-use crate::page_file::named_page;
+use crate::naming::Naming;
 use firndb_base::sync::{Arc, Weak};
 use firndb_base::{PageId, Progress, TreeId, TxnId};
 use firndb_btree::{Judgement, Position, SweptNames, Tree, TreeErrorKind};
 use firndb_log::LogClass;
-use firndb_txn::{RowHeader, TxnError, TxnErrorKind, TxnManager};
+use firndb_txn::{TxnError, TxnErrorKind, TxnManager};
 
 /// A dropped tree that is not freed yet.
 pub(crate) struct PendingDrop {
     pub(crate) tree: TreeId,
     root: PageId,
-    /// Its rows name pages, which are freed before it.
-    names_pages: bool,
+    /// Pages that its rows name are freed before it.
+    pub(crate) naming: Naming,
     /// Up to where they are freed.
     emptied: Position,
     /// What it was, for people.
@@ -78,17 +78,17 @@ enum Stage {
 
 impl PendingDrop {
     /// Of a tree dropped just now, which was `what`.
-    pub(crate) fn of(tree: &Arc<Tree>, names_pages: bool, what: String) -> PendingDrop {
-        let row = TreeRow { tree: tree.id(), root: tree.root(), names_pages };
+    pub(crate) fn of(tree: &Arc<Tree>, naming: Naming, what: String) -> PendingDrop {
+        let row = TreeRow { tree: tree.id(), root: tree.root(), naming };
         PendingDrop { users: Arc::downgrade(tree), what, ..PendingDrop::found(row) }
     }
 
     /// Of a tree found as dropped when the catalog was opened.
-    pub(crate) fn found(TreeRow { tree, root, names_pages }: TreeRow) -> PendingDrop {
+    pub(crate) fn found(TreeRow { tree, root, naming }: TreeRow) -> PendingDrop {
         PendingDrop {
             tree,
             root,
-            names_pages,
+            naming,
             emptied: Position::Start,
             what: format!("{tree}"),
             users: Weak::new(),
@@ -100,10 +100,6 @@ impl PendingDrop {
 
     pub(crate) fn open(&self, manager: &TxnManager) -> Tree {
         Tree::open(manager.pool().clone(), self.tree, self.root)
-    }
-
-    pub(crate) fn names_pages(&self) -> bool {
-        self.names_pages
     }
 
     /// Whether it is to be freed, and no statement uses it.
@@ -188,7 +184,7 @@ impl Catalog {
                 // No transaction rolls back into it any more, and the removal of ghosts does not
                 // find it.
                 self.manager.forget_tree(drop.tree);
-                drop.stage = if drop.names_pages { Stage::Emptying } else { Stage::Clearing };
+                drop.stage = if drop.naming == Naming::None { Stage::Clearing } else { Stage::Emptying };
             }
             Stage::Emptying => {
                 if self.empty_some(drop, &tree)? {
@@ -243,17 +239,19 @@ impl Catalog {
         Ok(stage)
     }
 
-    /// Frees some of the pages that rows of a dropped page file name; whether all are freed.
+    /// Frees some of the pages that rows of a dropped tree name; whether all are freed.
     fn empty_some(&self, drop: &mut PendingDrop, tree: &Tree) -> Result<bool, TableError> {
         let from = match &drop.emptied {
             Position::Start => &[],
             Position::At(key) | Position::Past(key) => &key[..],
         };
         let mut unnamed = None;
-        let swept = tree.sweep_naming(from, LogClass::Normal, |_, value| {
-            let named = RowHeader::split(value).map_err(TableError::from);
-            match named.and_then(|(_, payload)| named_page(payload)) {
-                Ok(page) => Judgement::Remove(page),
+        let naming = drop.naming;
+        let swept = tree.sweep_naming(from, LogClass::Normal, |key, value| {
+            match naming.page(key, value) {
+                Ok(Some(page)) => Judgement::Remove(Some(page)),
+                // It goes with its leaf.
+                Ok(None) => Judgement::Keep,
                 Err(error) => {
                     unnamed = Some(error);
                     Judgement::Remove(None)
@@ -276,13 +274,18 @@ impl Catalog {
             // An earlier epoch began to clear the tree, after its last row was removed.
             Err(error) if error.kind == TreeErrorKind::Condemned => Ok(true),
             Err(error) if error.concerns_a_page() && drop.attempts.is_last() => {
-                self.report_lost(drop, &format!("{}. Pages that it names could not be freed", error.message));
-                match tree.past_leaf(&Position::At(from.to_vec())) {
+                let next = tree.past_leaf(&Position::At(from.to_vec()));
+                if next.is_ok() {
+                    let lost = format!("{}. Pages that it names could not be freed", error.message);
+                    self.report_lost(drop, &lost);
+                }
+                match next {
                     Ok(Some(next)) => {
                         drop.emptied = next;
                         Ok(false)
                     }
-                    // The root, or the rest of the tree.
+                    // The rest of the tree, or a node above its leaves: clearing meets that, too, and
+                    // reports it.
                     Ok(None) | Err(_) => Ok(true),
                 }
             }

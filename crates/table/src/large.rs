@@ -1,40 +1,48 @@
 //! Large values: rows too long to stand beside their keys in a leaf.
 //!
-//! The row keeps a *reference* (and the flag of its header set); the bytes are cut into *chunks*,
-//! rows of the table's own tree of large values:
+//! The row keeps a *reference* (and the flag of its header set); the bytes are cut into *parts*,
+//! rows of the table's own tree of large values. Whole pages come first, as pages that their rows
+//! name (`Transaction::put_page`); what is left over stands in *chunks*:
 //!
 //! ```text
-//! 2  txn: u64 BE  sequence: u32 BE  chunk: u32 BE  →  bytes
-//! 1  txn: u64 BE  sequence: u32 BE                 →  nothing: the value is to be freed
+//! 2  txn: u64 BE  sequence: u32 BE  number: u32 BE          →  page: u64, or nothing: zeros
+//! 2  txn: u64 BE  sequence: u32 BE  2^31 + number: u32 BE   →  bytes
+//! 1  txn: u64 BE  sequence: u32 BE                          →  nothing: the value is to be freed
 //! ```
 //!
 //! Invariants:
 //! * a value's name, (transaction, undo index of the write of its row), is never given out twice;
-//!   so chunks never change: they are inserted by the transaction that writes the row, and undone
+//!   so parts never change: they are inserted by the transaction that writes the row, and undone
 //!   with it;
-//! * a version of a row that some transaction can see has all of its chunks. A transaction that
+//! * a version of a row that some transaction can see has all of its parts. A transaction that
 //!   replaces or deletes it only writes the mark *to be freed*, whatever the value's length; the
-//!   chunks are freed when the mark is committed and every transaction and snapshot that may see a
+//!   parts are freed when the mark is committed and every transaction and snapshot that may see a
 //!   version from before it has ended (see [`crate::reap`]);
-//! * so chunks are read without a visibility check: a visible reference is enough.
+//! * so parts are read without a visibility check: a visible reference is enough.
 //!
-//! Crash: until the commit record is durable, recovery undoes reference, chunks and mark together.
-//! Chunks are freed before their mark, so an interrupted freeing is repeated.
+//! Crash: until the commit record is durable, recovery undoes reference, parts and mark together.
+//! Parts are freed before their mark, so an interrupted freeing is repeated.
 
 use crate::error::TableError;
+use crate::naming::{Naming, named_page};
 use crate::row::MAX_VALUE_LEN;
 use crate::show;
 use firndb_base::codec::{Malformed, Reader, Writer};
-use firndb_base::{TxnId, crc32c};
-use firndb_btree::{Change, Direction, Position, Tree, Visit};
+use firndb_base::{PageId, TxnId, crc32c};
+use firndb_btree::{Change, Direction, Judgement, Position, Tree, TreeError, Visit};
+use firndb_buffer::PageUse;
 use firndb_log::LogClass;
 use firndb_txn::{Course, RowHeader, Transaction};
 
-/// Chunks removed by one background step.
-const CHUNKS_FREED_MAX: usize = 256;
+/// Groups of parts removed by one background step.
+const GROUPS_FREED_MAX: usize = 8;
+/// Pages that one read brings into DRAM together.
+const PAGES_A_READ: usize = 256;
 
 const FREED: u8 = 1;
-const CHUNK: u8 = 2;
+const PART: u8 = 2;
+/// Numbers of chunks begin here, those of pages at 0.
+const CHUNKS: u32 = 1 << 31;
 
 /// Identifies a large value for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,12 +64,17 @@ impl ValueId {
         self.key(FREED)
     }
 
-    /// The key of one of its chunks.
-    pub(crate) fn chunk_key(self, chunk: u32) -> [u8; 17] {
+    /// The key of the part that names one of its pages.
+    pub(crate) fn page_key(self, number: u32) -> [u8; 17] {
         let mut key = [0; 17];
-        key[..13].copy_from_slice(&self.key(CHUNK));
-        key[13..].copy_from_slice(&chunk.to_be_bytes());
+        key[..13].copy_from_slice(&self.key(PART));
+        key[13..].copy_from_slice(&number.to_be_bytes());
         key
+    }
+
+    /// The key of one of its chunks.
+    pub(crate) fn chunk_key(self, number: u32) -> [u8; 17] {
+        self.page_key(CHUNKS | number)
     }
 }
 
@@ -75,6 +88,7 @@ impl std::fmt::Display for ValueId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Freed(ValueId),
+    Page(ValueId, u32),
     Chunk(ValueId, u32),
 }
 
@@ -87,11 +101,11 @@ impl Part {
         };
         match key.split_first() {
             Some((&FREED, rest)) => Ok(Part::Freed(id(rest.try_into().map_err(|_| unknown)?))),
-            Some((&CHUNK, rest)) => {
+            Some((&PART, rest)) => {
                 let rest: &[u8; 16] = rest.try_into().map_err(|_| unknown)?;
-                let name = rest.first_chunk().expect("twelve of sixteen");
-                let chunk = rest.last_chunk().expect("four of sixteen");
-                Ok(Part::Chunk(id(name), u32::from_be_bytes(*chunk)))
+                let id = id(rest.first_chunk().expect("twelve of sixteen"));
+                let number = u32::from_be_bytes(*rest.last_chunk().expect("four of sixteen"));
+                Ok(if number < CHUNKS { Part::Page(id, number) } else { Part::Chunk(id, number - CHUNKS) })
             }
             _ => Err(unknown),
         }
@@ -145,31 +159,84 @@ pub(crate) fn chunk_len(page_size: usize) -> usize {
     len
 }
 
-/// Reads a value into `out`; false if its chunks are not whole: it has been freed, its writer was
-/// rolled back, or it is damaged.
-pub(crate) fn read(tree: &Tree, reference: Reference, out: &mut Vec<u8>) -> Result<bool, TableError> {
+/// The parts of a value as they are met, in their order.
+struct Gathered<'o> {
+    reference: Reference,
+    page_size: usize,
+    /// How many pages and chunks were met.
+    met: (u32, u32),
+    /// Pages to be read, and where their bytes belong.
+    pages: Vec<(PageId, usize)>,
+    out: &'o mut Vec<u8>,
+}
+
+impl Gathered<'_> {
+    /// Takes an entry of the tree; false if it is not the part that comes next.
+    fn take(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let (id, at, len) = (self.reference.id, self.out.len(), self.reference.len as usize);
+        let Ok((RowHeader { ghost: false, .. }, payload)) = RowHeader::split(value) else { return false };
+        match Part::decode(key) {
+            Ok(part) if part == Part::Page(id, self.met.0) && self.met.1 == 0 => {
+                let Ok(named) = named_page(payload) else { return false };
+                if at + self.page_size > len {
+                    return false;
+                }
+                self.pages.extend(named.map(|page| (page, at)));
+                self.out.resize(at + self.page_size, 0);
+                self.met.0 += 1;
+            }
+            Ok(part) if part == Part::Chunk(id, self.met.1) && at + payload.len() <= len => {
+                self.out.extend_from_slice(payload);
+                self.met.1 += 1;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Reads the pages met so far, which no thread frees: the caller may see the value.
+    fn read_pages(&mut self, txn: &Transaction, tree: &Tree) -> Result<(), TableError> {
+        let pool = tree.pool();
+        for some in self.pages.chunks(PAGES_A_READ) {
+            let stored = some.iter().map(|(page, _)| *page).filter(|page| txn.private_image(*page).is_none());
+            let stored: Vec<PageId> = stored.collect();
+            if stored.len() > 1 {
+                pool.bring_in(&stored, PageUse::Working);
+            }
+            for &(page, at) in some {
+                let out = &mut self.out[at..at + self.page_size];
+                match txn.private_image(page) {
+                    Some(image) => out.copy_from_slice(image),
+                    None => out.copy_from_slice(&pool.shared(page).map_err(TreeError::from)?),
+                }
+            }
+        }
+        self.pages.clear();
+        Ok(())
+    }
+}
+
+/// Reads a value that `txn` may see into `out`; false if its parts are not whole: it has been
+/// freed, its writer was rolled back, or it is damaged.
+pub(crate) fn read(
+    txn: &Transaction,
+    tree: &Tree,
+    reference: Reference,
+    out: &mut Vec<u8>,
+) -> Result<bool, TableError> {
     let len = reference.len as usize;
     out.clear();
     out.reserve_exact(len);
-    let mut number = 0;
-    let mut position = Some(Position::At(reference.id.chunk_key(0).to_vec()));
+    let (page_size, met, pages) = (tree.pool().page_size(), (0, 0), Vec::new());
+    let mut gathered = Gathered { reference, page_size, met, pages, out };
+    let mut position = Some(Position::At(reference.id.page_key(0).to_vec()));
     while let Some(from) = position {
         let mut ended = false;
         position = tree.visit_leaf(&from, Direction::Forward, |key, value| {
-            let Ok((header, chunk)) = RowHeader::split(value) else {
-                ended = true;
-                return Visit::Stop;
-            };
-            let mine = Part::decode(key) == Ok(Part::Chunk(reference.id, number)) && !header.ghost;
-            if !mine || out.len() + chunk.len() > len {
-                ended = true;
-                return Visit::Stop;
-            }
-            out.extend_from_slice(chunk);
-            number += 1;
-            ended = out.len() == len;
+            ended = !gathered.take(key, value) || gathered.out.len() == len;
             if ended { Visit::Stop } else { Visit::Continue }
         })?;
+        gathered.read_pages(txn, tree)?;
         if ended {
             break;
         }
@@ -192,7 +259,7 @@ pub(crate) fn freed(
         None => Position::Start,
     });
     while let Some(from) = position {
-        position = txn.scan(tree, &from, Course::forward(Some(&[CHUNK])), &mut batch)?;
+        position = txn.scan(tree, &from, Course::forward(Some(&[PART])), &mut batch)?;
         for (key, _) in batch.iter() {
             match Part::decode(key)? {
                 Part::Freed(id) if found.len() < limit => found.push(id),
@@ -221,38 +288,41 @@ pub(crate) fn any_marked(tree: &Tree) -> Result<bool, TableError> {
     Ok(any)
 }
 
-/// Removes a bounded number of a value's chunks, and its mark when there are none left. Returns
-/// whether all of it is gone. No reader may need the value any more: nothing here is undone.
+/// Removes a bounded number of a value's parts, frees the pages that they name, and removes the
+/// value's mark when there are none left. Returns whether all of it is gone. No reader may need the
+/// value any more: nothing here is undone.
 pub(crate) fn free_some(tree: &Tree, id: ValueId) -> Result<bool, TableError> {
-    let mut keys: Vec<[u8; 17]> = Vec::new();
-    let mut position = Some(Position::At(id.chunk_key(0).to_vec()));
-    let (mut past, mut whole) = (false, true);
-    while let Some(from) = position {
-        position = tree.visit_leaf(&from, Direction::Forward, |key, _| match Part::decode(key) {
-            Ok(Part::Chunk(found, number)) if found == id => {
-                keys.push(id.chunk_key(number));
-                Visit::Continue
+    let (mut from, last) = (id.page_key(0).to_vec(), id.page_key(u32::MAX));
+    for _ in 0..GROUPS_FREED_MAX {
+        let mut unnamed = None;
+        let swept = tree.sweep_naming(&from, LogClass::Normal, |key, value| match Part::decode(key) {
+            Ok(Part::Page(found, _) | Part::Chunk(found, _)) if found == id => {
+                match Naming::LargeParts.page(key, value) {
+                    Ok(page) => Judgement::Remove(page),
+                    Err(error) => {
+                        unnamed = Some(error);
+                        Judgement::Keep
+                    }
+                }
             }
-            _ => {
-                past = true;
-                Visit::Stop
-            }
+            _ => Judgement::Keep,
         })?;
-        if past {
-            break;
+        if let Some(error) = unnamed {
+            return Err(error);
         }
-        if keys.len() >= CHUNKS_FREED_MAX {
-            whole = position.is_none();
-            break;
+        if swept.more {
+            continue;
+        }
+        tree.merge_opportunely(&from, LogClass::Normal);
+        match swept.high {
+            Some(high) if high[..] <= last[..] => from = high,
+            _ => {
+                take_out(tree, &id.key(FREED))?;
+                return Ok(true);
+            }
         }
     }
-    for key in &keys {
-        take_out(tree, key)?;
-    }
-    if whole {
-        take_out(tree, &id.key(FREED))?;
-    }
-    Ok(whole)
+    Ok(false)
 }
 
 fn take_out(tree: &Tree, key: &[u8]) -> Result<(), TableError> {
@@ -283,7 +353,8 @@ mod tests {
     #[test]
     fn keys_and_references_are_pinned() {
         assert_eq!(ID.key(FREED), [1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3]);
-        assert_eq!(ID.chunk_key(258), [2, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 1, 2]);
+        assert_eq!(ID.page_key(258), [2, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 1, 2]);
+        assert_eq!(ID.chunk_key(258), [2, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0x80, 0, 1, 2]);
         let reference = Reference { id: ID, len: 1000, checksum: 0x0a0b_0c0d };
         let bytes = reference.encode();
         assert_eq!(bytes, [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0xe8, 3, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a]);
@@ -294,6 +365,7 @@ mod tests {
     #[test]
     fn broken_keys_and_references_are_refused() {
         assert_eq!(Part::decode(&ID.key(FREED)), Ok(Part::Freed(ID)));
+        assert_eq!(Part::decode(&ID.page_key(9)), Ok(Part::Page(ID, 9)));
         assert_eq!(Part::decode(&ID.chunk_key(9)), Ok(Part::Chunk(ID, 9)));
         for bad in [&b""[..], b"\x01", b"\x03aaaabbbbcccc", &ID.chunk_key(0)[..16]] {
             assert!(Part::decode(bad).is_err());

@@ -1,14 +1,16 @@
-//! Writing large values: chunks beside their row, and marks for those that are to be freed.
+//! Writing large values: their parts, and marks for those that are to be freed.
 
 use crate::error::TableError;
 use crate::large::{Reference, ValueId, chunk_len, fits_row};
+use crate::naming::is_zeros;
 use crate::row::MAX_VALUE_LEN;
 use crate::state::State;
 use firndb_base::crc32c;
+use firndb_btree::is_given_up;
 use firndb_txn::{RowValue, Transaction, TxnErrorKind};
 
-/// Chunks written between two checks of the space in the log.
-const CHUNKS_BETWEEN_PACES: u32 = 32;
+/// Parts written between two checks of the space in the log.
+const PARTS_BETWEEN_PACES: usize = 32;
 
 /// A value as its row is to hold it.
 pub(crate) enum Stored<'a> {
@@ -59,22 +61,39 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// Writes the chunks, once the row is written.
-    pub(crate) fn write_chunks(&self, txn: &mut Transaction, state: &State) -> Result<(), TableError> {
-        let Stored::Large { reference, value, .. } = self else { return Ok(()) };
+    /// Writes the parts, once the row is written: whole pages, and what is left over as chunks. A
+    /// value that has a page like those that are given up after damage is all chunks.
+    pub(crate) fn write_parts(&self, txn: &mut Transaction, state: &State) -> Result<(), TableError> {
+        let Stored::Large { reference: Reference { id, .. }, value, .. } = *self else { return Ok(()) };
         let tree = state.large_tree()?;
-        let chunks = value.chunks(chunk_len(tree.pool().page_size()));
-        for (number, chunk) in (0u32..).zip(chunks) {
-            if number.is_multiple_of(CHUNKS_BETWEEN_PACES) {
+        let page_size = tree.pool().page_size();
+        let mut pages = value.chunks_exact(page_size);
+        let mut rest = pages.remainder();
+        if pages.clone().any(is_given_up) {
+            (pages, rest) = ([][..].chunks_exact(page_size), value);
+        }
+        let pages = (0..).map(|number| id.page_key(number)).zip(pages).map(|(key, page)| (key, page, true));
+        let chunks = (0..).map(|number| id.chunk_key(number)).zip(rest.chunks(chunk_len(page_size)));
+        let mut old = txn.take_buffer();
+        for (count, (key, bytes, whole)) in
+            pages.chain(chunks.map(|(key, chunk)| (key, chunk, false))).enumerate()
+        {
+            if count.is_multiple_of(PARTS_BETWEEN_PACES) {
                 txn.manager().pace()?;
             }
-            if !txn.insert(tree, &reference.id.chunk_key(number), chunk)? {
+            let is_new = match whole {
+                true if is_zeros(bytes) => txn.insert(tree, &key, &[])?,
+                true => txn.put_page(tree, &key, (bytes, true), &mut old)?.is_none(),
+                false => txn.insert(tree, &key, bytes)?,
+            };
+            if !is_new {
                 return Err(TableError::damaged(format!(
-                    "table {:?} has a large value {} already",
-                    state.definition.name, reference.id
+                    "table {:?} has a large value {id} already",
+                    state.definition.name
                 )));
             }
         }
+        txn.keep_buffer(old);
         Ok(())
     }
 }

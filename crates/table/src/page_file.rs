@@ -19,6 +19,7 @@
 //!   transaction has what it read the row by, its snapshot or its lock.
 
 use crate::error::{TableError, TableErrorKind};
+use crate::naming::{is_zeros, named_page};
 use crate::ranks;
 use crate::show;
 use crate::statement::whole_or_nothing;
@@ -60,22 +61,8 @@ pub struct PageFile {
     pub(crate) shared: Arc<SharedFile>,
 }
 
-/// A page of zeros is a row that names no page; so no page that a row names is.
-fn is_zeros(image: &[u8]) -> bool {
-    image.iter().all(|byte| *byte == 0)
-}
-
 fn key(page: u64) -> [u8; 8] {
     page.to_be_bytes()
-}
-
-/// The page that a row names; `None`: it is a page of zeros.
-pub(crate) fn named_page(payload: &[u8]) -> Result<Option<PageId>, TableError> {
-    match <[u8; 8]>::try_from(payload) {
-        Ok(name) => Ok(Some(PageId(u64::from_le_bytes(name)))),
-        Err(_) if payload.is_empty() => Ok(None),
-        Err(_) => Err(TableError::damaged("a row of a page file does not name a page")),
-    }
 }
 
 impl PageFile {

@@ -6,49 +6,9 @@ use crate::catalog::Catalog;
 use crate::catalog_rows::{self, TreeRow};
 use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
-use crate::page_file::{PageFile, PageFileDefinition, named_page};
+use crate::naming::{Naming, PageOwner};
+use crate::page_file::{PageFile, PageFileDefinition};
 use crate::schema;
-use crate::superseded::marked_page;
-use firndb_base::PageId;
-use firndb_btree::{Direction, Position, Tree, TreeErrorKind, Visit};
-use firndb_txn::RowHeader;
-
-/// A tree whose entries name pages.
-pub struct PageOwner {
-    /// What it is, for people.
-    pub what: String,
-    pub tree: Tree,
-    /// Keys name them, not rows.
-    by_key: bool,
-}
-
-impl PageOwner {
-    /// Shows every page that an entry names, under the latch of the leaf which it stands in: it
-    /// cannot be freed meanwhile.
-    pub fn pages(&self, each: &mut dyn FnMut(PageId)) -> Result<(), TableError> {
-        let mut position = Some(Position::Start);
-        let mut outcome = Ok(());
-        while let Some(from) = position {
-            let visited = self.tree.visit_leaf(&from, Direction::Forward, |key, value| {
-                let named = match self.by_key {
-                    true => marked_page(key).map(Some),
-                    false => RowHeader::split(value).map_err(Into::into).and_then(|(_, row)| named_page(row)),
-                };
-                match named {
-                    Ok(page) => page.into_iter().for_each(&mut *each),
-                    Err(error) => outcome = Err(error),
-                }
-                Visit::Continue
-            });
-            position = match visited {
-                // It is being cleared: no row is left.
-                Err(error) if error.kind == TreeErrorKind::Condemned => None,
-                visited => visited?,
-            };
-        }
-        outcome
-    }
-}
 
 impl Catalog {
     /// Creates an empty page file, which takes one page, and one row of the catalog. Durable when
@@ -68,7 +28,7 @@ impl Catalog {
             let mut marks = None;
             if is_first {
                 let tree = txn.create_tree()?;
-                let row = TreeRow { tree: tree.id(), root: tree.root(), names_pages: false };
+                let row = TreeRow { tree: tree.id(), root: tree.root(), naming: Naming::None };
                 catalog_rows::write_superseded(txn, &self.system, row)?;
                 marks = Some(tree);
             }
@@ -112,12 +72,12 @@ impl Catalog {
         let tree = file.tree()?;
         self.commit(|txn| {
             catalog_rows::erase(txn, &self.system, tree.id())?;
-            let row = TreeRow { tree: tree.id(), root: tree.root(), names_pages: true };
+            let row = TreeRow { tree: tree.id(), root: tree.root(), naming: Naming::FileRows };
             catalog_rows::write_dropped(txn, &self.system, row)
         })?;
         self.page_files.write().remove(name);
         file.close();
-        self.drops.lock().push(PendingDrop::of(&tree, true, format!("page file {name:?}")));
+        self.drops.lock().push(PendingDrop::of(&tree, Naming::FileRows, format!("page file {name:?}")));
         Ok(())
     }
 
@@ -131,16 +91,25 @@ impl Catalog {
             owners.push(PageOwner {
                 what: format!("page file {name:?}"),
                 tree: (*tree).clone(),
-                by_key: false,
+                naming: Naming::FileRows,
             });
         }
-        for drop in self.drops.lock().iter().filter(|drop| drop.names_pages()) {
+        for (name, table) in &*self.tables.read() {
+            let Ok(state) = table.shared.state() else { continue };
+            let Some(large) = &state.large else { continue };
+            owners.push(PageOwner {
+                what: format!("large values of table {name:?}"),
+                tree: (**large).clone(),
+                naming: Naming::LargeParts,
+            });
+        }
+        for drop in self.drops.lock().iter().filter(|drop| drop.naming != Naming::None) {
             let tree = drop.open(&self.manager);
-            owners.push(PageOwner { what: format!("dropped {}", drop.tree), tree, by_key: false });
+            owners.push(PageOwner { what: format!("dropped {}", drop.tree), tree, naming: drop.naming });
         }
         if let Some(tree) = self.superseded.tree() {
             let what = "the marks of superseded pages".to_owned();
-            owners.push(PageOwner { what, tree: tree.clone(), by_key: true });
+            owners.push(PageOwner { what, tree: tree.clone(), naming: Naming::Marks });
         }
         owners
     }

@@ -1,6 +1,6 @@
 //! Freeing large values that no transaction can see any more, in the background.
 //!
-//! A statement that replaces or deletes a large value marks it (see [`crate::large`]). Its chunks
+//! A statement that replaces or deletes a large value marks it (see [`crate::large`]). Its parts
 //! may be freed when no transaction can reach it: the mark is committed, so no snapshot to come
 //! sees the row that led to it; and a *fence* taken after that is past, so no transaction or
 //! snapshot from before it is left.

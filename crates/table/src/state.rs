@@ -112,7 +112,7 @@ impl State {
         // The snapshot is kept until a large value is read: so it is not freed meanwhile.
         txn.in_one_statement(|txn| {
             let flag = txn.get_flagged(&self.tree, key, out)?;
-            self.complete(key, flag, out)
+            self.complete(txn, key, flag, out)
         })
     }
 
@@ -126,7 +126,7 @@ impl State {
         rows.fill(keys.len(), |rows| {
             txn.in_one_statement(|txn| {
                 txn.get_many(&self.tree, keys, |number, row| rows.set(number, row))?;
-                self.complete_all(keys, rows)
+                self.complete_all(txn, keys, rows)
             })
         })
     }
@@ -162,7 +162,7 @@ impl State {
                 }
                 rows.truncate(fitting);
                 rows.reserve(values);
-                self.complete_all(&keys[..fitting], rows)
+                self.complete_all(txn, &keys[..fitting], rows)
             })
         })?;
         Ok(fitting)
@@ -177,12 +177,17 @@ impl State {
     ) -> Result<(), TableError> {
         rows.fill(keys.len(), |rows| {
             txn.get_many_for_update(&self.tree, keys, |number, row| rows.set(number, row))?;
-            self.complete_all(keys, rows)
+            self.complete_all(txn, keys, rows)
         })
     }
 
     /// As [`State::complete`], of all rows that have just been read.
-    fn complete_all<K: AsRef<[u8]>>(&self, keys: &[K], rows: &mut Rows) -> Result<(), TableError> {
+    fn complete_all<K: AsRef<[u8]>>(
+        &self,
+        txn: &Transaction,
+        keys: &[K],
+        rows: &mut Rows,
+    ) -> Result<(), TableError> {
         let mut value = Vec::new();
         for (number, key) in keys.iter().enumerate() {
             if !rows.is_large(number) {
@@ -190,7 +195,7 @@ impl State {
             }
             value.clear();
             value.extend_from_slice(rows.get(number).expect("a reference is there"));
-            self.complete(key.as_ref(), Some(true), &mut value)?;
+            self.complete(txn, key.as_ref(), Some(true), &mut value)?;
             rows.set(number, Some((&value, false)));
         }
         Ok(())
@@ -204,20 +209,26 @@ impl State {
         out: &mut Vec<u8>,
     ) -> Result<bool, TableError> {
         let flag = txn.get_for_update_flagged(&self.tree, key, out)?;
-        self.complete(key, flag, out)
+        self.complete(txn, key, flag, out)
     }
 
     /// Replaces the reference in `out`, if the row read just now has one, by the value. The
     /// transaction still has what it read the row by, its snapshot or its lock; so the value has
     /// not been freed.
-    fn complete(&self, key: &[u8], flag: Option<bool>, out: &mut Vec<u8>) -> Result<bool, TableError> {
+    fn complete(
+        &self,
+        txn: &Transaction,
+        key: &[u8],
+        flag: Option<bool>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TableError> {
         match flag {
             None => return Ok(false),
             Some(false) => return Ok(true),
             Some(true) => {}
         }
         let reference = self.reference(key, out)?;
-        if !large::read(self.large_tree()?, reference, out)? {
+        if !large::read(txn, self.large_tree()?, reference, out)? {
             return Err(large::not_whole(&self.definition.name, key));
         }
         Ok(true)
@@ -234,7 +245,7 @@ impl State {
         out: &mut Vec<u8>,
     ) -> Result<bool, TableError> {
         let reference = self.reference(key, stored)?;
-        if large::read(self.large_tree()?, reference, out)? {
+        if large::read(txn, self.large_tree()?, reference, out)? {
             return Ok(true);
         }
         self.get(txn, key, out)

@@ -6,7 +6,7 @@
 //!   an index, and all transactions take locks in the same order: row, then its indexes in their
 //!   order;
 //! * which indexes to keep is read after the row is written (see [`crate::state`]);
-//! * chunks of a large value are written last, when only a lack of space can stop the statement.
+//! * parts of a large value are written last, when only a lack of space can stop the statement.
 
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState, RowSource};
@@ -50,7 +50,7 @@ impl Table {
             let Some(flag) = txn.remove_flagged(&state.tree, key, &mut old)? else { return Ok(false) };
             let newer = self.shared.newer(state)?;
             let state = newer.as_deref().unwrap_or(state);
-            let gone = old_value(state, key, flag, &mut old)?;
+            let gone = old_value(txn, state, key, flag, &mut old)?;
             unindex(txn, state, key, &old)?;
             self.mark_freed(txn, state, gone)?;
             Ok(true)
@@ -78,7 +78,7 @@ impl Table {
             let newer = self.shared.newer(state)?;
             let state = newer.as_deref().unwrap_or(state);
             index_new(txn, state, key, value)?;
-            stored.write_chunks(txn, state)
+            stored.write_parts(txn, state)
         })
     }
 
@@ -137,12 +137,12 @@ impl Table {
         match before {
             None => index_new(txn, state, key, value)?,
             Some((flag, old)) => {
-                let gone = old_value(state, key, flag, old)?;
+                let gone = old_value(txn, state, key, flag, old)?;
                 index_changed(txn, state, key, old, value)?;
                 self.mark_freed(txn, state, gone)?;
             }
         }
-        stored.write_chunks(txn, state)
+        stored.write_parts(txn, state)
     }
 
     fn mark_freed(
@@ -190,6 +190,7 @@ impl Bytes {
 /// The large value that a row's old version leads to. If an index needs the value, which may have
 /// 64 MiB, it takes the reference's place in `old`.
 fn old_value(
+    txn: &Transaction,
     state: &State,
     key: &[u8],
     flag: bool,
@@ -199,7 +200,7 @@ fn old_value(
         return Ok(None);
     }
     let reference = state.reference(key, old)?;
-    if state.indexes_need_value() && !large::read(state.large_tree()?, reference, old)? {
+    if state.indexes_need_value() && !large::read(txn, state.large_tree()?, reference, old)? {
         return Err(large::not_whole(&state.definition.name, key));
     }
     Ok(Some(reference.id))

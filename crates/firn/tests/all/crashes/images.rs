@@ -15,7 +15,7 @@ use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
 /// Scripts that are walked: those in which writes of several kinds are under way.
-const WALKED: [&str; 33] = [
+const WALKED: [&str; 37] = [
     "inserts",
     "inserts over two log devices",
     "inserts over four log devices",
@@ -49,6 +49,10 @@ const WALKED: [&str; 33] = [
     "page files: prepared",
     "page files: created and dropped",
     "page files: recovery",
+    "large values: replaced and freed",
+    "large values: savepoints and prepared",
+    "large values: dropped with their table",
+    "large values: recovery",
 ];
 /// Walked too, but long.
 const LONG: [&str; 3] =

@@ -1,4 +1,4 @@
-//! Whatever a power cut leaves of page files whose pages are shadows: the database opens, holds
+//! Whatever a power cut leaves of page files and large values whose pages are shadows: the database opens, holds
 //! every acknowledged commit and nothing that was not committed, and is not damaged; no page is
 //! lost.
 //!
@@ -8,7 +8,7 @@
 
 use crate::support::caches::roomy;
 use crate::support::images::{Case, Walk, walk_all};
-use crate::support::scripts::{self, Script};
+use crate::support::scripts;
 use firndb::PageRecovery::{Hybrid, Shadow};
 
 fn cases() -> impl Iterator<Item = Case> {
@@ -19,7 +19,7 @@ fn cases() -> impl Iterator<Item = Case> {
         (Shadow, 3 << 10, true),
     ];
     ways.into_iter().flat_map(|(recovery, bytes, cached)| {
-        page_files().map(move |script| {
+        scripts::of_whole_pages().into_iter().map(move |script| {
             let over = if cached { ", under a cache" } else { "" };
             let name = format!("{recovery:?}, {bytes} bytes private{over}: {}", script.name);
             let script = script.recovering(recovery, bytes);
@@ -27,10 +27,6 @@ fn cases() -> impl Iterator<Item = Case> {
             Case { name, script, reopened: |options| options }
         })
     })
-}
-
-fn page_files() -> impl Iterator<Item = Script> {
-    scripts::all().into_iter().filter(|script| script.name.starts_with("page files"))
 }
 
 #[test]

@@ -210,11 +210,10 @@ fn a_sample_of_calls_with_deltas() {
     run_all(with_deltas().chain(in_segments()), Some(2));
 }
 
-/// Page files whose pages are shadows, private until the commit or written early.
+/// Page files and large values whose pages are shadows, private until the commit or written early.
 fn with_shadows() -> impl Iterator<Item = (String, Script)> {
     [64 << 10, 3 << 10].into_iter().flat_map(|bytes| {
-        let scripts = scripts::all().into_iter().filter(|script| script.name.starts_with("page files"));
-        scripts.map(move |script| {
+        scripts::of_whole_pages().into_iter().map(move |script| {
             let name = format!("{}, shadows, {bytes} bytes private", script.name);
             (name, script.recovering(PageRecovery::Shadow, bytes))
         })

@@ -212,6 +212,11 @@ pub fn all() -> Vec<Script> {
     .collect()
 }
 
+/// Those whose transactions put whole pages.
+pub fn of_whole_pages() -> Vec<Script> {
+    pages::scripts()
+}
+
 pub fn named(name: &str) -> Script {
     all().into_iter().find(|script| script.name == name).unwrap_or_else(|| panic!("no script {name:?}"))
 }

@@ -1,6 +1,6 @@
-//! Page files.
+//! Page files, and large values: whole pages that rows name.
 
-use super::Script;
+use super::{Script, key, value};
 use crate::support::session::Session;
 use crate::support::session::pages::image;
 
@@ -16,6 +16,10 @@ pub fn scripts() -> Vec<Script> {
         Script::new("page files: prepared", twenty_pages, prepared),
         Script::new("page files: created and dropped", no_pages, created_and_dropped),
         Script::new("page files: recovery", twenty_pages, recovery).crashed(),
+        Script::new("large values: replaced and freed", ten_values, replaced_and_freed),
+        Script::new("large values: savepoints and prepared", ten_values, values_prepared),
+        Script::new("large values: dropped with their table", ten_values, values_dropped),
+        Script::new("large values: recovery", ten_values, values_recovered).crashed(),
     ]
 }
 
@@ -135,6 +139,81 @@ fn created_and_dropped(session: &mut Session) {
 
 fn recovery(session: &mut Session) {
     session.transact(|work| (4..9).try_for_each(|page| work.put_page("a", page, &image(page, 2, PAGE))));
+    session.steps(20);
+    session.verify();
+}
+
+/// Some of whole pages, some with chunks behind them, some with pages of zeros among them.
+fn long_value(i: u32, version: u32) -> Vec<u8> {
+    let pages = 1 + (i + version) as usize % 4;
+    let mut value = value(i, version, pages * PAGE + [0, 1, 700][(i + version) as usize % 3]);
+    if pages > 2 {
+        value[PAGE..2 * PAGE].fill(0);
+    }
+    value
+}
+
+fn ten_values(session: &mut Session) {
+    session.create_table("t", &[]);
+    session.transact(|work| (0..10).try_for_each(|i| work.put("t", &key(i), &long_value(i, 0))));
+}
+
+fn replaced_and_freed(session: &mut Session) {
+    for version in 1..5 {
+        session.transact(|work| {
+            (version..version + 3).try_for_each(|i| work.put("t", &key(i), &long_value(i, version)))?;
+            work.put("t", &key(version), b"short and in its row")?;
+            work.delete("t", &key(5 + version))?;
+            work.put("t", &key(20 + version), &long_value(20, version))
+        });
+        session.transact_and_roll_back(|work| {
+            (0..8).try_for_each(|i| work.put("t", &key(i), &long_value(i, 9)))
+        });
+        session.steps(6);
+    }
+    session.verify();
+    session.steps(20);
+    session.verify();
+}
+
+fn values_prepared(session: &mut Session) {
+    for (gid, commit) in [(b"one", true), (b"two", false)] {
+        session.prepare(gid, |work| {
+            work.put("t", &key(1), &long_value(1, 30))?;
+            let place = work.savepoint();
+            (2..6).try_for_each(|i| work.put("t", &key(i), &long_value(i, 31)))?;
+            work.roll_back_to(&place)?;
+            work.put("t", &key(3), &long_value(3, 32))?;
+            work.delete("t", &key(4))
+        });
+        session.transact(|work| work.put("t", &key(8), &long_value(8, u32::from(commit))));
+        session.checkpoint();
+        session.steps(4);
+        session.finish_prepared(gid, commit);
+        session.steps(6);
+        session.verify();
+    }
+}
+
+fn values_dropped(session: &mut Session) {
+    session.create_table("other", &[]);
+    session.transact(|work| (0..10).try_for_each(|i| work.put("other", &key(i), &long_value(i, 1))));
+    session.transact_around(
+        |work| (3..6).try_for_each(|i| work.put("other", &key(i), &long_value(i, 2))),
+        |session| session.drop_table("other"),
+        false,
+    );
+    session.create_table("other", &[]);
+    session.transact(|work| {
+        work.put("other", &key(3), &long_value(3, 4))?;
+        work.put("t", &key(3), &long_value(3, 5))
+    });
+    session.steps(20);
+    session.verify();
+}
+
+fn values_recovered(session: &mut Session) {
+    session.transact(|work| (4..9).try_for_each(|i| work.put("t", &key(i), &long_value(i, 2))));
     session.steps(20);
     session.verify();
 }

@@ -133,6 +133,12 @@ fn whose_leaves_are_damaged_come_back_whole() {
         let (set_aside, leaked) = drop_and_reopen(&disks);
         // The marks of large values are looked for at the opening.
         let drops: Vec<_> = set_aside.iter().filter(|work| work.work.contains("dropped")).collect();
+        if tree == LARGE {
+            // But for the pages that they named.
+            assert!(drops.iter().all(|work| work.cause.contains("Pages that it names could not be freed")));
+            assert!((400..=30 * (20_000 / PAGE as u64)).contains(&leaked), "{leaked}");
+            continue;
+        }
         assert!(drops.is_empty() && leaked == 0, "tree {tree}: {drops:?}, {leaked}");
     }
 }
