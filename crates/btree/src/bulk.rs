@@ -1,27 +1,47 @@
 //! Building a tree from sorted entries.
 //!
-//! Each leaf is one atomic group that holds its image: the tree's last leaf, which is empty,
-//! becomes the full leaf, and a new empty last leaf is hung to its right. So the tree is whole
-//! after every group, a crash or error leaves what was loaded so far and no page astray, and every
-//! entry is logged once.
+//! Leaves are composed in memory. Each is taken into use without content by the atomic group that
+//! hangs it to the right of the one before, and given to the caller when it is full: to be written
+//! to the store, or logged. So the log has no entry, if the caller chooses so. Inner nodes are
+//! changed and logged as usual.
+//!
+//! Until all leaves have their content, the tree can only be cleared, which reads no leaf: no other
+//! thread may know it, and what undoes its creation clears it. A crash or error leaves no page
+//! astray.
 
 use crate::descent::{Located, Target, child_at};
 use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
-use crate::node::pack::EntryList;
+use crate::node::pack::{EntryList, Packer};
 use crate::node::split::shortest_separator;
-use crate::node::{HEADER_LEN, SLOT_LEN, Shape, common_prefix};
+use crate::node::{HEADER_LEN, SLOT_LEN, Shape, common_prefix, prefix_between};
 use crate::op;
 use crate::split::two_children;
 use crate::stock::{Lack, Stock, Stop};
 use crate::tree::Tree;
+use firndb_base::codec::Malformed;
+use firndb_base::{Lsn, PageId};
 use firndb_log::LogClass;
 
 type Entry = (Vec<u8>, Vec<u8>);
 
+/// A leaf that is complete, and whose page has no content yet.
+#[derive(Debug)]
+pub struct NewLeaf {
+    pub page: PageId,
+    /// The version of its content.
+    pub version: Lsn,
+    pub image: Vec<u8>,
+}
+
+/// A page that was taken into use for a leaf, and the version of its content.
+type Place = (PageId, Lsn);
+
 /// Entries of the leaf being filled.
 #[derive(Default)]
 struct Filling {
+    /// `None` for the first leaf, which may stay the root.
+    place: Option<Place>,
     /// Low fence of the leaf.
     low: Vec<u8>,
     entries: Vec<Entry>,
@@ -58,26 +78,37 @@ impl Filling {
         let (last, _) = self.entries.last().expect("one entry always fits");
         (shortest_separator(last, &rest[0].0).to_vec(), rest)
     }
-    fn list(&self, prefix_len: usize, entries: std::ops::Range<usize>) -> EntryList {
+    fn list(&self) -> EntryList {
         let mut list = EntryList::default();
-        for (key, value) in &self.entries[entries] {
-            list.push(&[], &key[prefix_len..], value);
-        }
+        self.entries.iter().for_each(|(key, value)| list.push(&[], key, value));
         list
+    }
+    /// The leaf's image, below a high fence.
+    fn image(&self, tree: &Tree, high: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
+        let mut image = vec![0; tree.pool().page_size()];
+        let shape =
+            Shape { tree: tree.id(), level: 0, condemned: false, low: &self.low, high, first_child: 0 };
+        let prefix_len = prefix_between(&self.low, high);
+        let mut packer = Packer::start(&mut image, &shape)?;
+        for (key, value) in &self.entries {
+            packer.push_stored(&key[prefix_len..], value)?;
+        }
+        packer.finish()?;
+        Ok(image)
     }
 }
 
 impl Tree {
     /// Fills an empty tree with entries that ascend strictly by key, leaves up to `fill_percent`
-    /// (10 to 100) of their page. Returns how many. On an error the entries loaded so far stay:
-    /// clear the tree.
-    ///
-    /// Meanwhile no other thread may change the tree.
+    /// (10 to 100) of their page. Returns how many. `write` is given each leaf, in order, and may
+    /// write it later; until all are written no other thread may use the tree. After an error, clear
+    /// it.
     pub fn bulk_load<E: From<TreeError>>(
         &self,
         class: LogClass,
         fill_percent: usize,
         entries: impl IntoIterator<Item = Result<(Vec<u8>, Vec<u8>), E>>,
+        mut write: impl FnMut(NewLeaf) -> Result<(), E>,
     ) -> Result<u64, E> {
         self.check_empty()?;
         let budget = self.pool().page_size() * fill_percent.clamp(10, 100) / 100;
@@ -92,7 +123,7 @@ impl Tree {
                 }
                 let extra = SLOT_LEN + key.len() + value.len();
                 if filling.len_below(&key, extra, filling.entries.len() + 1) > budget {
-                    self.close_leaf(&mut filling, &key, class)?;
+                    write(self.close_leaf(&mut filling, &key, class)?)?;
                 }
             } else if key < filling.low {
                 return Err(unsorted().into());
@@ -100,7 +131,7 @@ impl Tree {
             filling.push(key, value);
             count += 1;
         }
-        self.finish(filling, class)?;
+        self.finish(filling, class, &mut write)?;
         Ok(count)
     }
 
@@ -113,98 +144,107 @@ impl Tree {
         }
     }
 
-    /// Writes what was gathered as a leaf below `next`, the key to come, and starts the next leaf.
-    fn close_leaf(&self, filling: &mut Filling, next: &[u8], class: LogClass) -> Result<(), TreeError> {
+    /// Completes the leaf below `next`, the key to come, and begins the next one.
+    fn close_leaf(&self, filling: &mut Filling, next: &[u8], class: LogClass) -> Result<NewLeaf, TreeError> {
         let (separator, rest) = filling.cut(next, self.pool().page_size());
-        loop {
-            let stock = Stock::new(self.pool(), class).expecting(Lack::NewPages(1));
-            if stock.run(|stock| self.try_close(stock, filling, &separator))? {
-                break;
+        let (place, next_place) = loop {
+            let pages = if filling.place.is_none() { 2 } else { 1 };
+            let stock = Stock::new(self.pool(), class).expecting(Lack::NewPages(pages));
+            if let Some(places) = stock.run(|stock| self.try_hang(stock, filling.place, &separator))? {
+                break places;
             }
             self.split(&separator, 1, SLOT_LEN + separator.len() + 8, class)?;
-        }
-        *filling = Filling { low: separator, ..Filling::default() };
+        };
+        let leaf = self.complete(filling, place, Some(&separator))?;
+        *filling = Filling { place: Some(next_place), low: separator, ..Filling::default() };
         rest.into_iter().for_each(|(key, value)| filling.push(key, value));
-        Ok(())
+        Ok(leaf)
     }
 
-    /// Returns false if the last leaf's parent lacks space for the separator.
-    fn try_close<'p>(
+    fn complete(
+        &self,
+        filling: &Filling,
+        (page, version): Place,
+        high: Option<&[u8]>,
+    ) -> Result<NewLeaf, TreeError> {
+        let image = filling.image(self, high).map_err(|error| TreeError::damaged(page, error))?;
+        Ok(NewLeaf { page, version, image })
+    }
+
+    /// Takes a page into use for the leaf from `separator` on, and hangs it to the right of the last
+    /// leaf, which is in `last`; of the first leaf it takes that one's page, too. Returns the places
+    /// of both; `None` if their parent lacks space for the separator.
+    fn try_hang<'p>(
         &'p self,
         stock: &mut Stock<'p>,
-        filling: &Filling,
+        last: Option<Place>,
         separator: &[u8],
-    ) -> Result<bool, Stop> {
-        let mut group = Group::new(stock);
-        let prefix_len = common_prefix(&filling.low, separator);
-        let list = filling.list(prefix_len, 0..filling.entries.len());
-        let leaf = Shape {
-            tree: self.id(),
-            level: 0,
-            condemned: false,
-            low: &filling.low,
-            high: Some(separator),
-            first_child: 0,
-        };
-        let rest = Shape { low: separator, high: None, ..leaf };
-        match self.locate(Target::Last, 0)? {
-            Located::Above => unreachable!("every tree has leaves"),
-            Located::Root(root) => {
+    ) -> Result<Option<(Place, Place)>, Stop> {
+        let changed = || bad(format!("{:?} was changed while it was bulk loaded", self.id()));
+        match (self.locate(Target::Last, 0)?, last) {
+            (Located::Root(root), None) => {
                 let (left, right) = stock.take_two()?;
+                let (left_page, right_page) = (left.page(), right.page());
+                let mut group = Group::new(stock);
                 let shape = self.node(self.root(), &root, Some(0))?.shape();
-                let above = two_children(&shape, left.page(), separator, right.page());
-                let above_shape =
-                    Shape { level: 1, first_child: left.page().0, low: &[], high: None, ..leaf };
-                let left_draft = left.draft(&[], |body| op::format(body, &leaf, &list));
-                let right_draft = right.draft(&[], |body| op::format(body, &rest, &EntryList::default()));
-                let root_draft = Draft::new(&root, |body| op::format(body, &above_shape, &above));
-                group.fill(left, left_draft);
-                group.fill(right, right_draft);
-                group.change(root, root_draft);
+                let above = two_children(&shape, left_page, separator, right_page);
+                let above_shape = Shape { level: 1, first_child: left_page.0, low: &[], high: None, ..shape };
+                let draft = Draft::new(&root, |body| op::format(body, &above_shape, &above));
+                group.allocate_unwritten(left);
+                group.allocate_unwritten(right);
+                group.change(root, draft);
+                let lsn = group.commit_at(stock)?;
+                Ok(Some(((left_page, lsn), (right_page, lsn))))
             }
-            Located::Child(parent, index) => {
+            (Located::Child(parent, index), Some(last)) => {
                 let node = self.node(parent.page(), &parent, Some(1))?;
-                let last = child_at(parent.page(), &node, index)?;
-                if node.free() < SLOT_LEN + separator.len() + 8 {
-                    return Ok(false);
+                if child_at(parent.page(), &node, index)? != last.0 {
+                    return Err(changed().into());
                 }
-                let guard = stock.latch(last)?;
-                let old = self.node(last, &guard, Some(0))?;
-                if old.count() > 0 || old.low() != filling.low {
-                    return Err(bad(format!("{:?} was changed while it was bulk loaded", self.id())).into());
+                if node.free() < SLOT_LEN + separator.len() + 8 {
+                    return Ok(None);
                 }
                 let right = stock.take()?;
-                let right_page = right.page();
-                let leaf_draft = Draft::new(&guard, |body| op::format(body, &leaf, &list));
-                let right_draft = right.draft(&[], |body| op::format(body, &rest, &EntryList::default()));
-                let parent_draft =
-                    Draft::new(&parent, |body| op::insert_child(body, index, separator, right_page));
-                group.change(guard, leaf_draft);
-                group.fill(right, right_draft);
-                group.change(parent, parent_draft);
+                let page = right.page();
+                let mut group = Group::new(stock);
+                let draft = Draft::new(&parent, |body| op::insert_child(body, index, separator, page));
+                group.allocate_unwritten(right);
+                group.change(parent, draft);
+                Ok(Some((last, (page, group.commit_at(stock)?))))
             }
+            _ => Err(changed().into()),
         }
-        group.commit(stock)?;
-        Ok(true)
     }
 
-    /// Writes what is left as the last leaf, whose keys have no common prefix.
-    fn finish(&self, mut filling: Filling, class: LogClass) -> Result<(), TreeError> {
-        if filling.entries.is_empty() {
+    /// Completes what is left as the last leaf, whose keys have no common prefix.
+    fn finish<E: From<TreeError>>(
+        &self,
+        mut filling: Filling,
+        class: LogClass,
+        write: &mut impl FnMut(NewLeaf) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if filling.entries.is_empty() && filling.place.is_none() {
             return Ok(());
         }
         if filling.len_below(&[], 0, 0) > self.pool().page_size() {
             // It fitted by its prefix only.
             let rest = filling.take_from(filling.entries.len() / 2);
-            self.close_leaf(&mut filling, &rest[0].0, class)?;
+            write(self.close_leaf(&mut filling, &rest[0].0, class)?)?;
             rest.into_iter().for_each(|(key, value)| filling.push(key, value));
-            return self.finish(filling, class);
+            return self.finish(filling, class, write);
         }
-        let list = filling.list(0, 0..filling.entries.len());
+        match filling.place {
+            Some(place) => write(self.complete(&filling, place, None)?),
+            None => Ok(self.fill_root(&filling, class)?),
+        }
+    }
+
+    /// All entries are in one leaf, the root.
+    fn fill_root(&self, filling: &Filling, class: LogClass) -> Result<(), TreeError> {
+        let list = filling.list();
         Stock::new(self.pool(), class).run(|stock| {
             let (leaf, _) = self.leaf_exclusive(Target::Last)?;
             let shape = self.node(leaf.page(), &leaf, Some(0))?.shape();
-            let shape = Shape { low: &filling.low, ..shape };
             let mut group = Group::new(stock);
             let draft = Draft::new(&leaf, |body| op::format(body, &shape, &list));
             group.change(leaf, draft);

@@ -58,6 +58,7 @@ mod sweep;
 mod tree;
 mod unmerged;
 
+pub use bulk::NewLeaf;
 pub use change::{Change, Patches};
 pub use check::TreeReport;
 pub use error::{TreeError, TreeErrorKind};

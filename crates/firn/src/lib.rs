@@ -56,6 +56,7 @@ mod engine;
 mod error;
 #[cfg(doctest)]
 mod guide;
+mod load;
 mod log_devices;
 mod named_device;
 mod options;

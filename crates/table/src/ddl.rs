@@ -19,6 +19,47 @@ use crate::value::Value;
 use firndb_base::TreeId;
 use firndb_base::sync::Arc;
 use firndb_btree::Tree;
+use firndb_txn::Transaction;
+
+/// Refuses what cannot be the definition of a new table.
+pub(crate) fn check_new(name: &str, kind: &TableKind, indexes: &[IndexSpec]) -> Result<(), TableError> {
+    schema::check_name("a table", name).map_err(TableError::bad_argument)?;
+    if indexes.len() > MAX_INDEXES {
+        return Err(TableError::bad_argument(format!("a table has at most {MAX_INDEXES} indexes")));
+    }
+    for (at, spec) in indexes.iter().enumerate() {
+        spec.check(kind)?;
+        if indexes[..at].iter().any(|other| other.name == spec.name) {
+            return Err(TableError::bad_argument(format!("two indexes are called {:?}", spec.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Creates the trees of a new table, and tells its definition.
+pub(crate) fn create_trees(
+    txn: &mut Transaction,
+    name: &str,
+    kind: TableKind,
+    indexes: Vec<IndexSpec>,
+) -> Result<Definition, TableError> {
+    let tree = txn.create_tree()?;
+    let large = txn.create_tree()?;
+    let mut definition = Definition {
+        tree: tree.id(),
+        root: tree.root(),
+        large: Some((large.id(), large.root())),
+        name: name.to_owned(),
+        kind,
+        indexes: Vec::new(),
+    };
+    for spec in indexes {
+        let tree = txn.create_tree()?;
+        let (tree, root) = (tree.id(), tree.root());
+        definition.indexes.push(IndexDefinition { spec, tree, root, state: IndexState::Ready });
+    }
+    Ok(definition)
+}
 
 impl Catalog {
     /// Creates an empty table, with indexes that are complete at once. Durable when it returns.
@@ -30,42 +71,24 @@ impl Catalog {
         kind: TableKind,
         indexes: Vec<IndexSpec>,
     ) -> Result<Table, TableError> {
-        schema::check_name("a table", name).map_err(TableError::bad_argument)?;
-        if indexes.len() > MAX_INDEXES {
-            return Err(TableError::bad_argument(format!("a table has at most {MAX_INDEXES} indexes")));
-        }
-        for (at, spec) in indexes.iter().enumerate() {
-            spec.check(&kind)?;
-            if indexes[..at].iter().any(|other| other.name == spec.name) {
-                return Err(TableError::bad_argument(format!("two indexes are called {:?}", spec.name)));
-            }
-        }
+        check_new(name, &kind, &indexes)?;
         let _writing = self.writing.lock();
         self.check_free(name)?;
         let definition = self.commit(|txn| {
-            let tree = txn.create_tree()?;
-            let large = txn.create_tree()?;
-            let mut definition = Definition {
-                tree: tree.id(),
-                root: tree.root(),
-                large: Some((large.id(), large.root())),
-                name: name.to_owned(),
-                kind,
-                indexes: Vec::new(),
-            };
-            for spec in indexes {
-                let tree = txn.create_tree()?;
-                let (tree, root) = (tree.id(), tree.root());
-                definition.indexes.push(IndexDefinition { spec, tree, root, state: IndexState::Ready });
-            }
+            let definition = create_trees(txn, name, kind, indexes)?;
             self.write_definition(txn, &definition)?;
             Ok(definition)
         })?;
-        let state = State::open(definition, self.manager.pool());
+        Ok(self.publish(State::open(definition, self.manager.pool())))
+    }
+
+    /// Makes a table known whose definition is committed. The caller holds `writing`.
+    pub(crate) fn publish(&self, state: State) -> Table {
+        let name = state.definition.name.clone();
         let table = Table { shared: Arc::new(Shared::new(self.manager.clone(), state)) };
-        let before = self.tables.write().insert(name.to_owned(), table.clone());
+        let before = self.tables.write().insert(name, table.clone());
         debug_assert!(before.is_none(), "names are given out under `writing`, once");
-        Ok(table)
+        table
     }
 
     /// Drops a table and its indexes. From when it returns every use of a handle of it fails; its
@@ -201,7 +224,7 @@ impl Catalog {
         }
     }
 
-    fn check_free(&self, name: &str) -> Result<(), TableError> {
+    pub(crate) fn check_free(&self, name: &str) -> Result<(), TableError> {
         self.check_whole()?;
         if self.tables.read().contains_key(name) {
             return Err(TableError::new(TableErrorKind::Exists, format!("a table called {name:?} exists")));

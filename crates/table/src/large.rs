@@ -30,14 +30,12 @@ use crate::show;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{PageId, TxnId, crc32c};
 use firndb_btree::{Change, Direction, Judgement, Position, Tree, TreeError, Visit};
-use firndb_buffer::PageUse;
+use firndb_buffer::{BufferPool, PageUse};
 use firndb_log::LogClass;
 use firndb_txn::{Course, RowHeader, Transaction};
 
 /// Groups of parts removed by one background step.
 const GROUPS_FREED_MAX: usize = 8;
-/// Pages that one read brings into DRAM together.
-const PAGES_A_READ: usize = 256;
 
 const FREED: u8 = 1;
 const PART: u8 = 2;
@@ -194,24 +192,31 @@ impl Gathered<'_> {
         true
     }
 
-    /// Reads the pages met so far, which no thread frees: the caller may see the value.
-    fn read_pages(&mut self, txn: &Transaction, tree: &Tree) -> Result<(), TableError> {
-        let pool = tree.pool();
-        for some in self.pages.chunks(PAGES_A_READ) {
-            let stored = some.iter().map(|(page, _)| *page).filter(|page| txn.private_image(*page).is_none());
-            let stored: Vec<PageId> = stored.collect();
-            if stored.len() > 1 {
-                pool.bring_in(&stored, PageUse::Working);
-            }
-            for &(page, at) in some {
-                let out = &mut self.out[at..at + self.page_size];
-                match txn.private_image(page) {
-                    Some(image) => out.copy_from_slice(image),
-                    None => out.copy_from_slice(&pool.shared(page).map_err(TreeError::from)?),
-                }
+    /// Reads the pages, which no thread frees meanwhile: the caller may see the value. Reader threads
+    /// read what comes next.
+    fn read_pages(&mut self, txn: &Transaction, pool: &BufferPool) -> Result<(), TableError> {
+        let mut stored = Vec::new();
+        for &(page, at) in &self.pages {
+            match txn.private_image(page) {
+                Some(image) => self.out[at..at + self.page_size].copy_from_slice(image),
+                None => stored.push(page),
             }
         }
-        self.pages.clear();
+        self.pages.retain(|(page, _)| txn.private_image(*page).is_none());
+        let (window, mut queued) = (pool.read_window().max(1), 0);
+        for (first, some) in (0..).step_by(window).zip(self.pages.chunks(window)) {
+            let next = first + some.len();
+            let until = stored.len().min(next + pool.read_ahead_pages());
+            pool.read_ahead(&stored[next.max(queued).min(until)..until], PageUse::Working);
+            queued = until;
+            if stored.len() > 1 {
+                pool.bring_in(&stored[first..next], PageUse::Working);
+            }
+            for &(page, at) in some {
+                let guard = pool.shared(page).map_err(TreeError::from)?;
+                self.out[at..at + self.page_size].copy_from_slice(&guard);
+            }
+        }
         Ok(())
     }
 }
@@ -236,11 +241,11 @@ pub(crate) fn read(
             ended = !gathered.take(key, value) || gathered.out.len() == len;
             if ended { Visit::Stop } else { Visit::Continue }
         })?;
-        gathered.read_pages(txn, tree)?;
         if ended {
             break;
         }
     }
+    gathered.read_pages(txn, tree.pool())?;
     Ok(out.len() == len && crc32c(out) == reference.checksum)
 }
 

@@ -38,6 +38,7 @@ mod index_cursor;
 mod index_handle;
 mod large;
 mod large_write;
+mod load;
 mod naming;
 mod order_key;
 mod page_file;

@@ -46,6 +46,15 @@ pub(crate) struct State {
     indexes_need_value: bool,
     /// Which state of the table this is: counts the exchanges.
     generation: u64,
+    /// Rows were loaded with the table, as if they had always been there: snapshots taken before
+    /// this transaction must not see them.
+    pub(crate) usable_past: Option<TxnId>,
+}
+
+/// Whether `txn` may use what is usable past a fence. A serializable transaction reads what is
+/// newest, so it needs no snapshot.
+fn is_usable(txn: &Transaction, past: Option<TxnId>) -> bool {
+    past.is_none_or(|fence| txn.isolation() == Isolation::Serializable || txn.snapshot_is_past(fence))
 }
 
 impl State {
@@ -71,7 +80,7 @@ impl State {
     ) -> State {
         let needs_value = |index: &LiveIndex| index.definition.spec.needs_value(&definition.kind);
         let indexes_need_value = indexes.iter().any(needs_value);
-        State { definition, tree, large, indexes, indexes_need_value, generation }
+        State { definition, tree, large, indexes, indexes_need_value, generation, usable_past: None }
     }
 
     /// Whether entries of any index are made of more than primary keys.
@@ -82,7 +91,8 @@ impl State {
     /// The same table under a new definition, whose indexes are all among `indexes`.
     pub(crate) fn redefined(&self, definition: Definition, indexes: Vec<LiveIndex>) -> State {
         let (tree, large) = (self.tree.clone(), self.large.clone());
-        let state = State::new(definition, tree, large, indexes, self.generation + 1);
+        let mut state = State::new(definition, tree, large, indexes, self.generation + 1);
+        state.usable_past = self.usable_past;
         assert_eq!(state.definition.indexes.len(), state.indexes.len());
         for (defined, live) in state.definition.indexes.iter().zip(&state.indexes) {
             assert!(*defined == live.definition && defined.tree == live.tree.id());
@@ -281,11 +291,7 @@ impl LiveIndex {
             let message = format!("index {name:?} is still being built; read the table itself");
             return Err(TableError::new(TableErrorKind::Stale, message));
         }
-        let sees = match self.usable_past {
-            Some(fence) if txn.isolation() != Isolation::Serializable => txn.snapshot_is_past(fence),
-            _ => true,
-        };
-        if sees {
+        if is_usable(txn, self.usable_past) {
             return Ok(());
         }
         let message = match txn.isolation() {
@@ -371,7 +377,15 @@ impl Shared {
     /// As [`Shared::state`], for a statement of `txn`.
     pub(crate) fn state_for(&self, txn: &Transaction) -> Result<Arc<State>, TableError> {
         self.check_owner(txn)?;
-        self.state()
+        let state = self.state()?;
+        if is_usable(txn, state.usable_past) {
+            return Ok(state);
+        }
+        let message = format!(
+            "table {:?} was loaded after the transaction's snapshot; begin a new one",
+            state.definition.name
+        );
+        Err(TableError::new(TableErrorKind::Stale, message))
     }
 
     /// Runs a statement of `txn` on the present state. The transaction keeps it: the next statement
@@ -387,7 +401,7 @@ impl Shared {
         // Held to the end: it keeps the tree from being cleared under the statement.
         let state: Arc<State> = match txn.kept().take::<State>(self.id).filter(is_present) {
             Some(state) => state,
-            None => self.state()?,
+            None => self.state_for(txn)?,
         };
         let outcome = statement(txn, &state);
         txn.kept().put(self.id, state);

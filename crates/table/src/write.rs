@@ -179,7 +179,7 @@ pub(crate) enum Bytes {
 
 impl Bytes {
     /// Refuses bytes that are no row of a typed table.
-    fn check(self, state: &State, key: &[u8], value: &[u8]) -> Result<(), TableError> {
+    pub(crate) fn check(self, state: &State, key: &[u8], value: &[u8]) -> Result<(), TableError> {
         let (Bytes::Given, TableKind::Typed(schema)) = (self, state.kind()) else { return Ok(()) };
         schema.decode(key, value, &mut Vec::new()).map_err(|error| {
             TableError::bad_argument(format!("not a row of table {:?}: {error}", state.definition.name))
@@ -284,14 +284,19 @@ pub(crate) fn add(
     {
         return Ok(());
     }
-    let columns = index.definition.spec.columns_len(state.kind(), &entry.key)?;
+    Err(duplicate(state, index, &entry.key)?)
+}
+
+/// Says that two rows would have one entry of a unique index.
+pub(crate) fn duplicate(state: &State, index: &LiveIndex, key: &[u8]) -> Result<TableError, TableError> {
+    let columns = index.definition.spec.columns_len(state.kind(), key)?;
     let message = format!(
         "another row of table {:?} has {} in unique index {:?}",
         state.definition.name,
-        show::Bytes(&entry.key[..columns]),
+        show::Bytes(&key[..columns]),
         index.definition.spec.name
     );
-    Err(TableError::new(TableErrorKind::Duplicate, message))
+    Ok(TableError::new(TableErrorKind::Duplicate, message))
 }
 
 fn take_out(

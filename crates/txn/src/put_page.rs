@@ -46,7 +46,7 @@ impl TxnManager {
 
     /// Makes images durable, or puts them into the log, and removes them from the list. Called with
     /// no lock and no latch held. After an error the list has those that were not written.
-    fn write_images(&self, images: &mut Images) -> Result<(), TxnError> {
+    pub(crate) fn write_images(&self, images: &mut Images) -> Result<(), TxnError> {
         let choice = |images: &[PageImage]| self.image_costs.choice(images, &self.pool);
         let (logged, shadows) = choose(self.options.page_recovery, std::mem::take(images), choice);
         *images = logged;

@@ -10,7 +10,7 @@ use crate::common::*;
 use firndb_base::rng::Rng;
 use firndb_base::sync::{Arc, before_device};
 use firndb_base::{Epoch, PageId, TreeId};
-use firndb_btree::{Change, Tree, TreeError};
+use firndb_btree::{Change, NewLeaf, Tree, TreeError, fill_page};
 use firndb_buffer::{BufferPool, PoolOptions};
 use firndb_log::{Appended, Log, LogClass, LogError, LogOptions, Record, testing};
 use firndb_tier::testing::MemoryTier;
@@ -152,7 +152,8 @@ fn by_several_threads() {
 fn by_loading_clearing_and_dropping() {
     let world = World::new(20);
     let entries = (0..3000u64).map(|number| Ok::<_, TreeError>((key(number, 0), vec![3; 50])));
-    assert_eq!(world.tree.bulk_load(CLASS, 90, entries).unwrap(), 3000);
+    let write = |leaf: NewLeaf| fill_page(world.tree.pool(), leaf.page, &leaf.image, CLASS);
+    assert_eq!(world.tree.bulk_load(CLASS, 90, entries, write).unwrap(), 3000);
     let report = world.tree.check().unwrap().into_result().unwrap();
     assert!(report.height >= 3 && report.entries == 3000);
     world.tree.clear(CLASS).unwrap();

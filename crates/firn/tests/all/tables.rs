@@ -3,3 +3,4 @@
 mod dropped;
 mod ghosts_are_removed;
 mod large_values;
+mod loading;

@@ -15,7 +15,7 @@ use firndb_testkit::watchdog::Watchdog;
 use std::sync::Arc;
 
 /// Scripts that are walked: those in which writes of several kinds are under way.
-const WALKED: [&str; 37] = [
+const WALKED: [&str; 40] = [
     "inserts",
     "inserts over two log devices",
     "inserts over four log devices",
@@ -53,6 +53,9 @@ const WALKED: [&str; 37] = [
     "large values: savepoints and prepared",
     "large values: dropped with their table",
     "large values: recovery",
+    "tables are loaded",
+    "loaded tables are changed",
+    "recovery of a loaded table",
 ];
 /// Walked too, but long.
 const LONG: [&str; 3] =

@@ -176,17 +176,17 @@ impl Found {
 }
 
 /// I/O and time from its making on.
-struct Meter {
+pub struct Meter {
     began: clock::Moment,
     io: IoCounts,
 }
 
 impl Meter {
-    fn new(machine: &Machine) -> Meter {
+    pub fn new(machine: &Machine) -> Meter {
         Meter { began: clock::now(), io: machine.db.statistics().io }
     }
 
-    fn read(&self, machine: &Machine) -> Step {
+    pub fn read(&self, machine: &Machine) -> Step {
         let io = machine.db.statistics().io.since(&self.io);
         Step {
             seconds: self.began.elapsed().as_secs_f64(),

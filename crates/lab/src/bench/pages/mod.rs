@@ -18,6 +18,7 @@ mod prototypes;
 mod setting;
 mod steps;
 mod targets;
+mod values;
 mod work;
 
 use crate::bench::cells::Cells;
@@ -66,6 +67,7 @@ fn figures(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         memory::limited,
         memory::unlimited,
         steps::dirty,
+        values::figure,
     ];
     let wanted = FIGURES.into_iter().zip(all).filter(|(number, _)| wants(number));
     wanted.map(|(_, figure)| figure(bench)).collect()

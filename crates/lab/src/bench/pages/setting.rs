@@ -11,13 +11,12 @@ use firndb_profile::DeviceProfile;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub const FIGURES: [&str; 9] = ["1-2", "table-1", "5", "cells", "abort", "prototypes", "9-a", "9-b", "10"];
+pub const FIGURES: [&str; 10] =
+    ["1-2", "table-1", "5", "cells", "abort", "prototypes", "9-a", "9-b", "10", "values"];
 /// The paper's disk and flash, and two drives of today.
 pub const DRIVES: [&str; 4] = ["barracuda-7200-7", "ocz-core", "x25-e", "nvme"];
 
-/// The paper's pages, each worked on once. In proportion to the memory they would be twice as many;
-/// but where one open transaction has replaced some 2,000, background work that looks for pages to
-/// free never rests (docs/lab/2026-11-27-pages.md), and virtual time hardly passes.
+/// The paper's pages, each worked on once.
 pub const PAGES: u64 = 1000;
 /// Firn's least buffer; the paper's has 30.
 pub const BUFFER_PAGES: usize = 64;
@@ -35,7 +34,7 @@ pub const LIMITED: Memory =
 pub struct BenchPages {
     /// A figure of the paper; `table-1`: one commit by its steps; `cells`: the workloads of table 4
     /// (figures 7 and 8); `abort`: aborts without undo in memory; `prototypes`: a model of the
-    /// paper's own; again for more
+    /// paper's own; `values`: values of 1 MiB; again for more
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present = "all")]
     pub figure: Vec<String>,

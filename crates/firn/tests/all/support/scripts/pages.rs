@@ -1,8 +1,9 @@
 //! Page files, and large values: whole pages that rows name.
 
 use super::{Script, key, value};
-use crate::support::session::Session;
+use crate::support::model::Rows;
 use crate::support::session::pages::image;
+use crate::support::session::{Session, by_group, by_unique};
 
 /// Pages of these scripts are of 1 KiB.
 const PAGE: usize = 1024;
@@ -20,6 +21,9 @@ pub fn scripts() -> Vec<Script> {
         Script::new("large values: savepoints and prepared", ten_values, values_prepared),
         Script::new("large values: dropped with their table", ten_values, values_dropped),
         Script::new("large values: recovery", ten_values, values_recovered).crashed(),
+        Script::new("tables are loaded", ten_values, tables_are_loaded),
+        Script::new("loaded tables are changed", loaded_table, loaded_tables_are_changed),
+        Script::new("recovery of a loaded table", loaded_table, loaded_tables_are_changed).crashed(),
     ]
 }
 
@@ -215,5 +219,50 @@ fn values_dropped(session: &mut Session) {
 fn values_recovered(session: &mut Session) {
     session.transact(|work| (4..9).try_for_each(|i| work.put("t", &key(i), &long_value(i, 2))));
     session.steps(20);
+    session.verify();
+}
+
+/// Enough for some dozen leaves; some are large values.
+fn loaded_rows(count: u32) -> Rows {
+    let row = |i| if i % 40 == 7 { long_value(i, 0) } else { value(i, 0, 40 + i as usize % 90) };
+    (0..count).map(|i| (key(i), row(i))).collect()
+}
+
+fn tables_are_loaded(session: &mut Session) {
+    session.load_table("none", &[], &loaded_rows(0));
+    session.load_table("few", &[by_group()], &loaded_rows(5));
+    session.transact_around(
+        |work| work.put("t", &key(1), &long_value(1, 2)),
+        |session| session.load_table("many", &[by_group(), by_unique()], &loaded_rows(300)),
+        false,
+    );
+    session.steps(4);
+    session.load_table("none", &[], &loaded_rows(1));
+    session.drop_table("many");
+    session.load_table("many", &[], &loaded_rows(200));
+    session.steps(20);
+    session.verify();
+}
+
+fn loaded_table(session: &mut Session) {
+    session.load_table("t", &[by_group()], &loaded_rows(300));
+}
+
+fn loaded_tables_are_changed(session: &mut Session) {
+    for version in 1..5 {
+        session.transact(|work| {
+            for i in (version * 7..300).step_by(31) {
+                work.put("t", &key(i), &value(i, version, 30 + i as usize % 60))?;
+            }
+            work.delete("t", &key(version * 11))?;
+            work.insert("t", &key(1000 + version), &long_value(3, version))
+        });
+        session
+            .transact_and_roll_back(|work| (0..300).step_by(17).try_for_each(|i| work.delete("t", &key(i))));
+        session.steps(3);
+        if version == 2 {
+            session.checkpoint();
+        }
+    }
     session.verify();
 }

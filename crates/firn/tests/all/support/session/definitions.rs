@@ -1,7 +1,7 @@
 //! Definitions, checkpoints and background work of a session.
 
 use super::Session;
-use crate::support::model::State;
+use crate::support::model::{Rows, State};
 use firndb::{Database, Error, ErrorKind, IndexSpec, TableSpec};
 
 impl Session {
@@ -34,6 +34,23 @@ impl Session {
             |db| db.create_table_with(name, spec).map(|_| ()),
             |state| {
                 let table = state.tables.entry(name.to_owned()).or_default();
+                table.indexes = indexes.iter().map(|index| index.name.clone()).collect();
+            },
+        );
+    }
+    /// A table with these rows, created and filled by one call.
+    pub fn load_table(&mut self, name: &str, indexes: &[IndexSpec], rows: &Rows) {
+        if self.has_table(name) {
+            return;
+        }
+        let spec = indexes.iter().cloned().fold(TableSpec::raw(), TableSpec::with_index);
+        let given = rows.iter().map(|(key, value)| Ok((key.clone(), value.clone())));
+        self.define(
+            "loading a table",
+            |db| db.load_table(name, spec, given).map(|_| ()),
+            |state| {
+                let table = state.tables.entry(name.to_owned()).or_default();
+                table.rows = rows.clone();
                 table.indexes = indexes.iter().map(|index| index.name.clone()).collect();
             },
         );

@@ -1,0 +1,124 @@
+//! Creating a table with its rows, which come in the order of their keys.
+//!
+//! One transaction creates the trees, loads the rows ([`Transaction::load_rows`]) and their sorted
+//! index entries, writes the definition and commits. Nobody knows the trees before; a crash, or an
+//! error, undoes their creation. Content of leaves is in the store, or in the log, before the commit.
+//!
+//! Rows are loaded as if they had always been there. So transactions whose snapshots are older than
+//! the commit cannot use the table (`State::usable_past`).
+
+use crate::catalog::Catalog;
+use crate::ddl::{check_new, create_trees};
+use crate::error::TableError;
+use crate::index::{Entry, IndexSpec};
+use crate::large_write::Stored;
+use crate::show;
+use crate::state::State;
+use crate::table::Table;
+use crate::table_kind::TableKind;
+use crate::write::{Bytes, duplicate};
+use firndb_txn::{LoadedRow, Transaction, TxnOptions};
+
+/// Memory for entries of all indexes of a table.
+const ENTRIES_BYTES_MAX: usize = 64 << 20;
+/// Memory of an entry beside its bytes.
+const ENTRY_OVERHEAD: usize = 64;
+
+/// Key and bytes of a row.
+type Row = (Vec<u8>, Vec<u8>);
+
+/// Entries of the table's indexes, in their order.
+#[derive(Default)]
+struct Entries {
+    of_indexes: Vec<Vec<Row>>,
+    bytes: usize,
+}
+
+impl Entries {
+    fn add(&mut self, state: &State, key: &[u8], value: &[u8]) -> Result<(), TableError> {
+        if state.indexes.is_empty() {
+            return Ok(());
+        }
+        let (row, mut entry) = (state.source(key, value)?, Entry::default());
+        for (index, entries) in state.indexes.iter().zip(&mut self.of_indexes) {
+            index.entry(&row, &mut entry)?;
+            self.bytes += ENTRY_OVERHEAD + entry.key.len() + entry.value.len();
+            entries.push((entry.key.clone(), entry.value.clone()));
+        }
+        if self.bytes > ENTRIES_BYTES_MAX {
+            return Err(TableError::bad_argument(format!(
+                "entries for indexes of table {:?} take more than {} MiB: load it without indexes, and create these then",
+                state.definition.name,
+                ENTRIES_BYTES_MAX >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// Sorts them, and loads the indexes.
+    fn load(self, txn: &mut Transaction, state: &State) -> Result<(), TableError> {
+        for (index, mut entries) in state.indexes.iter().zip(self.of_indexes) {
+            entries.sort_unstable();
+            if let Some(pair) = entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+                return Err(duplicate(state, index, &pair[0].0)?);
+            }
+            let mut entries = entries.into_iter();
+            txn.load_rows::<TableError>(&index.tree, |_| {
+                Ok(entries.next().map(|(key, value)| LoadedRow::new(key, (&value[..]).into())))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Catalog {
+    /// Creates a table with the rows that `rows` gives, whose keys ascend strictly, and with indexes
+    /// that are complete at once; returns how many rows it has. Durable when it returns. Other
+    /// transactions go on meanwhile.
+    ///
+    /// Errors: `Exists`; `BadArgument`, also for rows that do not ascend; `Duplicate` if rows violate
+    /// a unique index; those of `rows`, and the transaction's. Then there is no such table.
+    pub fn load_table(
+        &self,
+        name: &str,
+        kind: TableKind,
+        indexes: Vec<IndexSpec>,
+        rows: &mut dyn Iterator<Item = Result<Row, TableError>>,
+    ) -> Result<(Table, u64), TableError> {
+        check_new(name, &kind, &indexes)?;
+        {
+            let _writing = self.writing.lock();
+            self.check_free(name)?;
+        }
+        // An error drops the transaction, which rolls it back, the trees included.
+        let mut txn = self.manager.begin(TxnOptions::default());
+        let definition = create_trees(&mut txn, name, kind, indexes)?;
+        let mut state = State::open(definition, self.manager.pool());
+        let mut entries = Entries { of_indexes: vec![Vec::new(); state.indexes.len()], bytes: 0 };
+        let mut last: Option<Vec<u8>> = None;
+        let loaded = txn.load_rows(&state.tree, |txn| {
+            let Some(row) = rows.next() else { return Ok(None) };
+            let (key, value) = row?;
+            if let Some(last) = last.as_ref().filter(|last| **last >= key) {
+                return Err(TableError::bad_argument(format!(
+                    "rows to be loaded must ascend strictly by primary key: {} comes after {}",
+                    show::Bytes(&key),
+                    show::Bytes(last)
+                )));
+            }
+            last.get_or_insert_default().clone_from(&key);
+            Bytes::Given.check(&state, &key, &value)?;
+            let stored = Stored::new(txn, &state, &key, &value)?;
+            stored.write_parts(txn, &state)?;
+            entries.add(&state, &key, &value)?;
+            Ok::<_, TableError>(Some(LoadedRow::new(key, stored.row())))
+        })?;
+        entries.load(&mut txn, &state)?;
+        let _writing = self.writing.lock();
+        self.check_free(name)?;
+        self.write_definition(&mut txn, &state.definition)?;
+        txn.commit()?;
+        state.usable_past = Some(self.manager.fence());
+        Ok((self.publish(state), loaded))
+    }
+}

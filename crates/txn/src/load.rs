@@ -1,0 +1,78 @@
+//! Rows loaded in the order of their keys into a tree that nobody else knows yet.
+//!
+//! Leaves are composed in memory ([`firndb_btree::NewLeaf`]); their images become durable as those of
+//! page files do, as shadows or through the log (`put_page.rs`), before the commit record is appended.
+//! The rows have no undo entries: undoing the tree's creation clears it, content or not. They are
+//! written as having always been there, so who makes the tree known keeps transactions out whose
+//! snapshots are older than its commit.
+
+use crate::error::TxnError;
+use crate::header::RowHeader;
+use crate::page_images::PageImage;
+use crate::row_change::RowValue;
+use crate::transaction::Transaction;
+use firndb_base::TxnId;
+use firndb_btree::{NewLeaf, Tree, TreeError};
+use firndb_log::LogClass;
+
+/// Leaves that become durable together.
+const LEAVES_AT_ONCE: usize = 256;
+/// Leaves between two checks of the space in the log.
+const LEAVES_BETWEEN_PACES: usize = 8;
+/// Rows between two looks whether the transaction may go on.
+const ROWS_BETWEEN_LOOKS: u64 = 1024;
+/// Of a leaf, what loading fills, in percent: an insert between loaded rows finds space.
+const FILL_PERCENT: usize = 95;
+
+/// A row to be loaded.
+pub struct LoadedRow {
+    key: Vec<u8>,
+    /// With its header.
+    value: Vec<u8>,
+}
+
+impl LoadedRow {
+    #[must_use]
+    pub fn new(key: Vec<u8>, row: RowValue<'_>) -> LoadedRow {
+        let header = RowHeader { writer: TxnId(0), undo: 0, ghost: false, flag: row.flag };
+        LoadedRow { key, value: [&header.encode()[..], row.payload].concat() }
+    }
+}
+
+impl Transaction {
+    /// Fills an empty tree that this transaction has created with the rows that `next` gives, which
+    /// ascend strictly by key. Returns how many. No other transaction may know the tree before this
+    /// one has committed. After an error, roll back.
+    pub fn load_rows<E: From<TreeError> + From<TxnError>>(
+        &mut self,
+        tree: &Tree,
+        mut next: impl FnMut(&mut Transaction) -> Result<Option<LoadedRow>, E>,
+    ) -> Result<u64, E> {
+        let manager = self.manager.clone();
+        let _writing = manager.image_costs.writing();
+        let (mut images, mut leaves, mut rows) = (Vec::new(), 0usize, 0u64);
+        let entries = std::iter::from_fn(|| {
+            if rows.is_multiple_of(ROWS_BETWEEN_LOOKS)
+                && let Err(error) = self.begin_write()
+            {
+                return Some(Err(error.into()));
+            }
+            rows += 1;
+            next(self).map(|row| row.map(|LoadedRow { key, value }| (key, value))).transpose()
+        });
+        let loaded = tree.bulk_load(LogClass::Normal, FILL_PERCENT, entries, |leaf| {
+            let NewLeaf { page, version, image } = leaf;
+            images.push(PageImage { page, version, bytes: image, whole: true });
+            leaves += 1;
+            if leaves.is_multiple_of(LEAVES_BETWEEN_PACES) {
+                manager.pace()?;
+            }
+            match images.len() < LEAVES_AT_ONCE {
+                true => Ok(()),
+                false => Ok(manager.write_images(&mut images)?),
+            }
+        })?;
+        manager.write_images(&mut images)?;
+        Ok(loaded)
+    }
+}
