@@ -6,13 +6,13 @@
 //! changed and logged as usual.
 //!
 //! Until all leaves have their content, the tree can only be cleared, which reads no leaf: no other
-//! thread may know it, and what undoes its creation clears it. A crash or error leaves no page
+//! thread may know it, background work included, and what undoes its creation clears it. A crash or error leaves no page
 //! astray.
 
 use crate::descent::{Located, Target, child_at};
 use crate::error::{TreeError, TreeErrorKind};
 use crate::group::{Draft, Group};
-use crate::node::pack::{EntryList, Packer};
+use crate::node::pack::Packer;
 use crate::node::split::shortest_separator;
 use crate::node::{HEADER_LEN, SLOT_LEN, Shape, common_prefix, prefix_between};
 use crate::op;
@@ -77,11 +77,6 @@ impl Filling {
         let rest = self.take_from(self.entries.len() - 1);
         let (last, _) = self.entries.last().expect("one entry always fits");
         (shortest_separator(last, &rest[0].0).to_vec(), rest)
-    }
-    fn list(&self) -> EntryList {
-        let mut list = EntryList::default();
-        self.entries.iter().for_each(|(key, value)| list.push(&[], key, value));
-        list
     }
     /// The leaf's image, below a high fence.
     fn image(&self, tree: &Tree, high: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
@@ -241,12 +236,11 @@ impl Tree {
 
     /// All entries are in one leaf, the root.
     fn fill_root(&self, filling: &Filling, class: LogClass) -> Result<(), TreeError> {
-        let list = filling.list();
+        let image = filling.image(self, None).map_err(|error| TreeError::damaged(self.root(), error))?;
         Stock::new(self.pool(), class).run(|stock| {
             let (leaf, _) = self.leaf_exclusive(Target::Last)?;
-            let shape = self.node(leaf.page(), &leaf, Some(0))?.shape();
             let mut group = Group::new(stock);
-            let draft = Draft::new(&leaf, |body| op::format(body, &shape, &list));
+            let draft = Draft::new(&leaf, |body| op::image(body, &image));
             group.change(leaf, draft);
             group.commit(stock)
         })

@@ -12,8 +12,9 @@ impl Database {
     /// inserts. Of a typed table the bytes are as its schema encodes them: see
     /// [`Database::load_typed`].
     ///
-    /// Transactions whose snapshots are older cannot use the table: they get `Stale`. Entries of its
-    /// indexes may take 64 MiB of memory together.
+    /// Transactions whose snapshots are older cannot use the table: they get `Stale`. Meanwhile it
+    /// counts as an open transaction: what that sees is not freed. Entries of its indexes may take
+    /// 64 MiB of memory together.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -19,7 +19,7 @@ use crate::value::Value;
 use firndb_base::TreeId;
 use firndb_base::sync::Arc;
 use firndb_btree::Tree;
-use firndb_txn::Transaction;
+use firndb_txn::TxnError;
 
 /// Refuses what cannot be the definition of a new table.
 pub(crate) fn check_new(name: &str, kind: &TableKind, indexes: &[IndexSpec]) -> Result<(), TableError> {
@@ -36,15 +36,14 @@ pub(crate) fn check_new(name: &str, kind: &TableKind, indexes: &[IndexSpec]) -> 
     Ok(())
 }
 
-/// Creates the trees of a new table, and tells its definition.
+/// Creates the trees of a new table with `create`, and tells its definition.
 pub(crate) fn create_trees(
-    txn: &mut Transaction,
+    mut create: impl FnMut() -> Result<Tree, TxnError>,
     name: &str,
     kind: TableKind,
     indexes: Vec<IndexSpec>,
 ) -> Result<Definition, TableError> {
-    let tree = txn.create_tree()?;
-    let large = txn.create_tree()?;
+    let (tree, large) = (create()?, create()?);
     let mut definition = Definition {
         tree: tree.id(),
         root: tree.root(),
@@ -54,7 +53,7 @@ pub(crate) fn create_trees(
         indexes: Vec::new(),
     };
     for spec in indexes {
-        let tree = txn.create_tree()?;
+        let tree = create()?;
         let (tree, root) = (tree.id(), tree.root());
         definition.indexes.push(IndexDefinition { spec, tree, root, state: IndexState::Ready });
     }
@@ -75,7 +74,7 @@ impl Catalog {
         let _writing = self.writing.lock();
         self.check_free(name)?;
         let definition = self.commit(|txn| {
-            let definition = create_trees(txn, name, kind, indexes)?;
+            let definition = create_trees(|| txn.create_tree(), name, kind, indexes)?;
             self.write_definition(txn, &definition)?;
             Ok(definition)
         })?;

@@ -37,6 +37,9 @@ use firndb_txn::{Course, RowHeader, Transaction};
 /// Groups of parts removed by one background step.
 const GROUPS_FREED_MAX: usize = 8;
 
+/// Parts that name pages, and are mostly in one leaf or two.
+const PAGES_IN_A_LEAF: usize = 64;
+
 const FREED: u8 = 1;
 const PART: u8 = 2;
 /// Numbers of chunks begin here, those of pages at 0.
@@ -234,7 +237,14 @@ pub(crate) fn read(
     out.reserve_exact(len);
     let (page_size, met, pages) = (tree.pool().page_size(), (0, 0), Vec::new());
     let mut gathered = Gathered { reference, page_size, met, pages, out };
-    let mut position = Some(Position::At(reference.id.page_key(0).to_vec()));
+    let first = Position::At(reference.id.page_key(0).to_vec());
+    if len / page_size > PAGES_IN_A_LEAF {
+        // They are read together. A hint: what they hold is found below.
+        let (end, most, mut leaves) = (reference.id.page_key(u32::MAX), 1 + len / page_size / 16, Vec::new());
+        tree.next_leaves(&first, Some(&end), Direction::Forward, most, &mut leaves)?;
+        tree.pool().bring_in(&leaves, PageUse::Working);
+    }
+    let mut position = Some(first);
     while let Some(from) = position {
         let mut ended = false;
         position = tree.visit_leaf(&from, Direction::Forward, |key, value| {

@@ -1,8 +1,8 @@
 //! Creating a table with its rows, which come in the order of their keys.
 //!
 //! One transaction creates the trees, loads the rows ([`Transaction::load_rows`]) and their sorted
-//! index entries, writes the definition and commits. Nobody knows the trees before; a crash, or an
-//! error, undoes their creation. Content of leaves is in the store, or in the log, before the commit.
+//! index entries, writes the definition and commits. Nobody knows the trees before, background work
+//! included; a crash, or an error, undoes their creation, and parts of large values one by one. Content of leaves is in the store, or in the log, before the commit.
 //!
 //! Rows are loaded as if they had always been there. So transactions whose snapshots are older than
 //! the commit cannot use the table (`State::usable_past`).
@@ -92,7 +92,9 @@ impl Catalog {
         }
         // An error drops the transaction, which rolls it back, the trees included.
         let mut txn = self.manager.begin(TxnOptions::default());
-        let definition = create_trees(&mut txn, name, kind, indexes)?;
+        let mut trees = Vec::new();
+        let create = || txn.create_private_tree().inspect(|tree| trees.push(tree.clone()));
+        let definition = create_trees(create, name, kind, indexes)?;
         let mut state = State::open(definition, self.manager.pool());
         let mut entries = Entries { of_indexes: vec![Vec::new(); state.indexes.len()], bytes: 0 };
         let mut last: Option<Vec<u8>> = None;
@@ -118,6 +120,7 @@ impl Catalog {
         self.check_free(name)?;
         self.write_definition(&mut txn, &state.definition)?;
         txn.commit()?;
+        trees.into_iter().for_each(|tree| self.manager.register_tree(tree));
         state.usable_past = Some(self.manager.fence());
         Ok((self.publish(state), loaded))
     }

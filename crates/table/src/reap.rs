@@ -7,7 +7,7 @@
 //!
 //! Marks are found by scanning the trees of tables whose statements have made some since the last
 //! scan, and once every tree after an opening. A batch of marks waits for one fence. So does a scan
-//! that found no committed one: what is committed meanwhile could not be freed earlier.
+//! that found no committed one: what is committed meanwhile could not be freed before.
 //!
 //! If this meets damage, the freeing of that table's large values is set aside until the next
 //! opening; no value is lost by that, and other tables continue.

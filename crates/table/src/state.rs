@@ -255,6 +255,8 @@ impl State {
         out: &mut Vec<u8>,
     ) -> Result<bool, TableError> {
         let reference = self.reference(key, stored)?;
+        // What was begun to be undone is so first: its parts may be half there.
+        txn.continue_statement()?;
         if large::read(txn, self.large_tree()?, reference, out)? {
             return Ok(true);
         }
@@ -408,7 +410,7 @@ impl Shared {
         outcome
     }
 
-    /// Whether [`Shared::state_for`] would not fail.
+    /// Whether `txn` is of this database, and the table is not dropped.
     #[inline]
     pub(crate) fn is_usable_by(&self, txn: &Transaction) -> bool {
         self.is_owner(txn) && self.generation.load(Ordering::SeqCst) != u64::MAX

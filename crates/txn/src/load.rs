@@ -8,15 +8,17 @@
 
 use crate::error::TxnError;
 use crate::header::RowHeader;
+use crate::manager::TxnManager;
 use crate::page_images::PageImage;
 use crate::row_change::RowValue;
+use crate::shadows::Images;
 use crate::transaction::Transaction;
 use firndb_base::TxnId;
 use firndb_btree::{NewLeaf, Tree, TreeError};
 use firndb_log::LogClass;
 
-/// Leaves that become durable together.
-const LEAVES_AT_ONCE: usize = 256;
+/// Bytes of leaves that become durable together.
+const BYTES_AT_ONCE: usize = 1 << 20;
 /// Leaves between two checks of the space in the log.
 const LEAVES_BETWEEN_PACES: usize = 8;
 /// Rows between two looks whether the transaction may go on.
@@ -40,17 +42,17 @@ impl LoadedRow {
 }
 
 impl Transaction {
-    /// Fills an empty tree that this transaction has created with the rows that `next` gives, which
-    /// ascend strictly by key. Returns how many. No other transaction may know the tree before this
-    /// one has committed. After an error, roll back.
+    /// Fills an empty private tree of this transaction ([`Transaction::create_private_tree`]) with the
+    /// rows that `next` gives, which ascend strictly by key. Returns how many. All that the
+    /// transaction has written is durable, or in the log, when it returns. After an error, roll back.
     pub fn load_rows<E: From<TreeError> + From<TxnError>>(
         &mut self,
         tree: &Tree,
         mut next: impl FnMut(&mut Transaction) -> Result<Option<LoadedRow>, E>,
     ) -> Result<u64, E> {
         let manager = self.manager.clone();
-        let _writing = manager.image_costs.writing();
         let (mut images, mut leaves, mut rows) = (Vec::new(), 0usize, 0u64);
+        let at_once = (BYTES_AT_ONCE / tree.pool().page_size()).max(1);
         let entries = std::iter::from_fn(|| {
             if rows.is_multiple_of(ROWS_BETWEEN_LOOKS)
                 && let Err(error) = self.begin_write()
@@ -58,7 +60,11 @@ impl Transaction {
                 return Some(Err(error.into()));
             }
             rows += 1;
-            next(self).map(|row| row.map(|LoadedRow { key, value }| (key, value))).transpose()
+            let row = next(self).transpose()?.and_then(|LoadedRow { key, value }| {
+                self.check_size(tree, &key, &value[RowHeader::LEN..])?;
+                Ok((key, value))
+            });
+            Some(row)
         });
         let loaded = tree.bulk_load(LogClass::Normal, FILL_PERCENT, entries, |leaf| {
             let NewLeaf { page, version, image } = leaf;
@@ -67,12 +73,21 @@ impl Transaction {
             if leaves.is_multiple_of(LEAVES_BETWEEN_PACES) {
                 manager.pace()?;
             }
-            match images.len() < LEAVES_AT_ONCE {
+            match images.len() < at_once {
                 true => Ok(()),
-                false => Ok(manager.write_images(&mut images)?),
+                false => Ok(manager.write_leaves(&mut images)?),
             }
         })?;
-        manager.write_images(&mut images)?;
+        manager.write_leaves(&mut images)?;
+        self.settle_images()?;
         Ok(loaded)
+    }
+}
+
+impl TxnManager {
+    /// Makes leaves durable, or puts them into the log.
+    fn write_leaves(&self, images: &mut Images) -> Result<(), TxnError> {
+        let _writing = self.image_costs.writing();
+        self.write_images(images)
     }
 }

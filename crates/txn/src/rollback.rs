@@ -271,7 +271,12 @@ impl TxnManager {
         match Undo::decode(entry)? {
             Undo::Row { tree, key, names_page, before, .. } => match self.tree(tree) {
                 Some(tree) => self.undo_row(&tree, (key, names_page), before, state, index),
-                None => self.unknown_tree(state, tree),
+                // Cleared with the tree; but clearing frees no page that a row names.
+                None => match self.created_by(state, tree)? {
+                    Some(tree) if names_page => self.undo_row(&tree, (key, true), before, state, index),
+                    Some(_) => Ok(()),
+                    None => self.unknown_tree(state, tree),
+                },
             },
             Undo::TreeCreated { tree, root } => {
                 if root.0 == 0 {
@@ -295,9 +300,28 @@ impl TxnManager {
         }
     }
 
-    /// A row of a tree that is not registered: after a crash the tree was created by the very
-    /// transaction being undone and will be dropped whole, or it was dropped; at any other time it
-    /// is damage.
+    /// The tree of this number, if the transaction itself has created it. One that loads tables
+    /// creates its trees before all else, and registers none.
+    fn created_by(&self, state: &TxnState, wanted: TreeId) -> Result<Option<Tree>, TxnError> {
+        let mut entry = Vec::new();
+        for index in 0.. {
+            if !self.read_undo(state, index, &mut entry)? {
+                break;
+            }
+            match Undo::decode(&entry)? {
+                Undo::TreeCreated { tree, root } if tree == wanted && root.0 != 0 => {
+                    return Ok(Some(Tree::open(self.pool.clone(), tree, root)));
+                }
+                Undo::TreeCreated { .. } => {}
+                Undo::Row { .. } => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// A row of a tree that is not registered, nor among the first things that its transaction has
+    /// created: after a crash the tree was created by it later and will be dropped whole, or it was
+    /// dropped; at any other time it is damage.
     fn unknown_tree(&self, state: &TxnState, tree: TreeId) -> Result<(), TxnError> {
         if let Some(cause) = self.unknown_trees.get() {
             // It may be one of those: then its rows are there.

@@ -265,6 +265,12 @@ impl Transaction {
         self.finish_undoing()
     }
 
+    /// As if another statement began, for one that goes on: what a return to a savepoint has left is
+    /// undone first.
+    pub fn continue_statement(&mut self) -> Result<(), TxnError> {
+        self.begin_statement()
+    }
+
     /// Begins a statement that writes.
     pub(crate) fn begin_write(&mut self) -> Result<(), TxnError> {
         if self.options.read_only {

@@ -260,6 +260,14 @@ impl Transaction {
 
     /// Creates an empty tree, which is freed if this transaction is rolled back.
     pub fn create_tree(&mut self) -> Result<Tree, TxnError> {
+        let tree = self.create_private_tree()?;
+        self.manager.register_tree(tree.clone());
+        Ok(tree)
+    }
+
+    /// As [`Transaction::create_tree`], of a tree that background work leaves alone until the caller
+    /// registers it ([`TxnManager::register_tree`]), once this transaction has committed.
+    pub fn create_private_tree(&mut self) -> Result<Tree, TxnError> {
         self.begin_write()?;
         let me = self.ensure_state()?;
         check_undo_index(self.next_index())?;
@@ -292,12 +300,11 @@ impl Transaction {
         assert_eq!(index, again, "no other thread adds to this transaction's entries");
         versions.account(&self.manager.version_bytes);
         drop(versions);
-        self.manager.register_tree(tree.clone());
         self.exposed = true;
         Ok(tree)
     }
 
-    fn check_size(&self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
+    pub(crate) fn check_size(&self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
         let page_size = tree.pool().page_size();
         let (max_key, max_row) = (max_key_len(page_size), max_row_len(page_size));
         if key.len() > max_key {

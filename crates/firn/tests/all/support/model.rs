@@ -195,16 +195,27 @@ fn verify_open(db: &Database, allowed: &[Arc<State>]) -> Result<usize, String> {
     Ok(place)
 }
 
+/// Pages of trees just created or dropped that a crash may lose.
+const LEAKED_MAX: u64 = 12;
+
 /// As [`verify`], then goes on: background work to its end, a commit, a close, and everything
 /// again.
 pub fn verify_and_go_on(bed: &Bed, options: &Options, allowed: &[Arc<State>]) -> Result<usize, String> {
     let explain = |what: &'static str| move |e: Error| format!("{what}: {e}");
     let db = options.clone().open_on(bed.plain()).map_err(explain("does not open"))?;
     let place = verify_open(&db, allowed)?;
+    let mut idle = 0;
     for _ in 0..200 {
-        if db.step().map_err(explain("background work fails"))? == firndb::Progress::Idle {
-            break;
+        match db.step().map_err(explain("background work fails"))? {
+            // One step takes a fence, and the next finds it past.
+            firndb::Progress::Idle if idle == 3 => break,
+            firndb::Progress::Idle => idle += 1,
+            firndb::Progress::Worked => idle = 0,
         }
+    }
+    let leaked = db.check(&mut |_| {}).map_err(explain("cannot be checked"))?.leaked_pages;
+    if leaked > LEAKED_MAX {
+        return Err(format!("has lost {leaked} pages"));
     }
     let table = db.open_table("later").map_err(explain("no table can be created"))?;
     let mut expected = (*allowed[place]).clone();

@@ -11,6 +11,7 @@
 mod cell;
 mod drives;
 mod grid;
+mod loads;
 mod machine;
 mod memory;
 mod prototype;
@@ -68,6 +69,7 @@ fn figures(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         memory::unlimited,
         steps::dirty,
         values::figure,
+        loads::figure,
     ];
     let wanted = FIGURES.into_iter().zip(all).filter(|(number, _)| wants(number));
     wanted.map(|(_, figure)| figure(bench)).collect()

@@ -28,7 +28,7 @@ const MEMORY: Memory = Memory { buffer: 4 * VALUE / PAGE, private: 512, version_
 const VALUES: u64 = 32;
 const VALUES_QUICK: u64 = 12;
 /// Pages of the page file, which this figure does not use.
-const FILE_PAGES: u64 = 150;
+pub const FILE_PAGES: u64 = 150;
 /// How long the drive alone is read.
 const RAW_TIME: Duration = Duration::from_millis(500);
 
