@@ -45,10 +45,15 @@ impl Target<'_> {
     pub(crate) fn index_in(self, page: PageId, node: &Node<'_>) -> Result<usize, TreeError> {
         self.index(node).map_err(|error| TreeError::damaged(page, error))
     }
-    /// The child to go to from the node in `page`, which is latched.
+    /// The child to go to from the node in `page`, which is latched. A descent came to it, so a key
+    /// lies between its fences.
     #[inline]
     pub(crate) fn child(self, page: PageId, node: &Node<'_>) -> Result<PageId, TreeError> {
-        child_at(page, node, self.index_in(page, node)?)
+        let index = match self {
+            Target::Key(key) => node.child_index_within(key),
+            _ => self.index(node),
+        };
+        child_at(page, node, index.map_err(|error| TreeError::damaged(page, error))?)
     }
 }
 

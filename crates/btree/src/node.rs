@@ -34,9 +34,11 @@ pub(crate) mod split;
 pub(crate) mod validate;
 
 #[cfg(test)]
+mod head_tests;
+#[cfg(test)]
 mod tests;
 
-pub(crate) use layout::{GIVEN_UP, HEADER_LEN, MAX_LEVEL, Node, NodeParts, SLOT_LEN, Shape};
+pub(crate) use layout::{GIVEN_UP, HEAD_LEN, HEADER_LEN, MAX_LEVEL, Node, NodeParts, SLOT_LEN, Shape};
 
 /// How many bytes two keys have in common at their start.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {

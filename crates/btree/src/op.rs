@@ -207,11 +207,11 @@ impl<'a> Op<'a> {
         let in_place = match *self {
             Op::Insert { slot, stored, value } => {
                 Level::Leaf.check(node)?;
-                !edit::check_insert(node, slot, stored, value.len())?
+                !edit::check_insert(node, slot, stored, value.len())?.0
             }
             Op::InsertChild { slot, stored, .. } => {
                 Level::Inner.check(node)?;
-                !edit::check_insert(node, slot, stored, 8)?
+                !edit::check_insert(node, slot, stored, 8)?.0
             }
             Op::Replace { slot, value } => {
                 Level::Leaf.check(node)?;

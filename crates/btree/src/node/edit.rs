@@ -5,9 +5,9 @@
 //! on an error, except those said to repack the page.
 
 use super::layout::malformed;
-use super::layout::{FLAG_CONDEMNED, Node, SLOT_LEN, Slot, field};
-use super::pack::{compact, put_half};
-use super::{HEADER_LEN, head_of};
+use super::layout::{FLAG_CONDEMNED, Node, SHORT, SLOT_LEN, Slot, field};
+use super::pack::{compact, put_half, put_heads};
+use super::{HEAD_LEN, HEADER_LEN, common_prefix, head_of};
 use firndb_base::codec::Malformed;
 use firndb_buffer::{ByteRanges, Changed};
 use std::ops::Range;
@@ -65,13 +65,13 @@ fn write_slot(page: &mut [u8], base: usize, at: usize, slot: Slot) {
 }
 
 /// Whether an entry may be inserted at `at`: the slot, the order of keys and the space for it.
-/// Returns whether the page must be compacted first.
+/// Returns whether the page must be compacted first, and how many bytes heads leave out then.
 pub(crate) fn check_insert(
     node: &Node<'_>,
     at: usize,
     stored: &[u8],
     value_len: usize,
-) -> Result<bool, Malformed> {
+) -> Result<(bool, usize), Malformed> {
     let len = stored.len() + value_len;
     if at > node.count() || len > usize::from(u16::MAX) {
         return malformed("an insert beyond a node's slots or of an over-long entry");
@@ -80,23 +80,46 @@ pub(crate) fn check_insert(
         return malformed("an insert into a node without space for it");
     }
     let prefix_len = node.prefix().len();
-    let above_left = match at {
-        0 if node.is_leaf() => stored >= &node.low()[prefix_len..],
-        0 => stored > &node.low()[prefix_len..],
-        _ => node.key(at - 1)? < stored,
+    let left = at.checked_sub(1).map(|left| node.key(left)).transpose()?;
+    let right = (at < node.count()).then(|| node.key(at)).transpose()?;
+    let above_left = match left {
+        None if node.is_leaf() => stored >= &node.low()[prefix_len..],
+        None => stored > &node.low()[prefix_len..],
+        Some(left) => left < stored,
     };
-    let below_right = match node.high() {
-        _ if at < node.count() => stored < node.key(at)?,
-        Some(high) => stored < &high[prefix_len..],
-        None => true,
+    let below_right = match (right, node.high()) {
+        (Some(right), _) => stored < right,
+        (None, Some(high)) => stored < &high[prefix_len..],
+        (None, None) => true,
     };
     if !above_left || !below_right {
         return malformed("an insert out of key order");
     }
-    Ok(SLOT_LEN + len > node.gap())
+    let common_len = match (left, right) {
+        (None, None) => stored.len().saturating_sub(HEAD_LEN),
+        // A key between two has what they have in common.
+        (Some(_), Some(_)) if stored.len() >= node.common_len() => node.common_len(),
+        (Some(neighbour), _) | (None, Some(neighbour)) => common_len_with(node, neighbour, stored)?,
+    };
+    Ok((SLOT_LEN + len > node.gap(), common_len))
 }
 
-/// Inserts an entry before slot `at`. Compacts if the free bytes lie scattered.
+/// Bytes that all stored keys have in common with a new one at an end; `neighbour` is the key there.
+fn common_len_with(node: &Node<'_>, neighbour: &[u8], stored: &[u8]) -> Result<usize, Malformed> {
+    let Some(common) = neighbour.get(..node.common_len()) else { return malformed(SHORT) };
+    if stored.starts_with(common) {
+        return Ok(common.len());
+    }
+    // Every head is going to change: its key must be one.
+    let reaches = |at| node.key(at).is_ok_and(|key| key.len() >= common.len());
+    match (0..node.count()).all(reaches) {
+        true => Ok(common_prefix(common, stored)),
+        false => malformed(SHORT),
+    }
+}
+
+/// Inserts an entry before slot `at`. Compacts if the free bytes lie scattered. All heads change if
+/// the key has less in common with the others than they among themselves.
 pub(crate) fn insert(
     page: &mut [u8],
     level: Level,
@@ -105,15 +128,17 @@ pub(crate) fn insert(
     value: &[u8],
 ) -> Result<Changed, Malformed> {
     let mut node = level.node(page)?;
-    let scattered = check_insert(&node, at, stored, value.len())?;
+    let (scattered, mut common_len) = check_insert(&node, at, stored, value.len())?;
     if scattered {
         compact(page)?;
         node = Node::new(page)?;
+        common_len = check_insert(&node, at, stored, value.len())?.1;
     }
     let len = stored.len() + value.len();
     if SLOT_LEN + len > node.gap() {
         return malformed("a node whose dead bytes are miscounted");
     }
+    let moves_heads = common_len != node.common_len();
     let (base, count, run) = (node.slots_start(), node.count(), node.run());
     let (heap_len, end) = (node.half(field::HEAP_LEN), node.heap_start());
     let offset = end - len;
@@ -125,16 +150,22 @@ pub(crate) fn insert(
         offset: if len == 0 { 0 } else { offset },
         key_len: stored.len(),
         value_len: value.len(),
-        head: head_of(stored),
+        head: head_of(&stored[common_len..]),
     };
     write_slot(page, base, at, slot);
+    if moves_heads {
+        put_heads(page, base, count + 1, common_len)?;
+    }
     put_half(page, field::COUNT, count + 1);
     put_half(page, field::HEAP_LEN, heap_len + len);
     page[field::RUN] = next_run(run, at) as u8;
     put_half(page, field::LAST_INSERT, at);
     Ok(match scattered {
         true => Changed::Most,
-        false => ranges([0..HEADER_LEN, slot_range(base, at, count + 1), offset..end]),
+        false => {
+            let first = if moves_heads { 0 } else { at };
+            ranges([0..HEADER_LEN, slot_range(base, first, count + 1), offset..end])
+        }
     })
 }
 
@@ -293,6 +324,9 @@ pub(crate) fn remove(page: &mut [u8], level: Level, at: usize) -> Result<Changed
     let moved = slot_range(base, at + 1, count);
     page.copy_within(moved.clone(), moved.start - SLOT_LEN);
     put_half(page, field::COUNT, count - 1);
+    if count == 1 {
+        put_half(page, field::COMMON_LEN, 0);
+    }
     page[field::RUN] = 0;
     Ok(ranges([0..HEADER_LEN, slot_range(base, at, count)]))
 }

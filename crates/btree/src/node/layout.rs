@@ -7,6 +7,8 @@ use firndb_base::codec::Malformed;
 pub(crate) const HEADER_LEN: usize = 32;
 /// Bytes of a slot: offset u16, stored key length u16, value length u16, head u32.
 pub(crate) const SLOT_LEN: usize = 10;
+/// Bytes of a key in a head.
+pub(crate) const HEAD_LEN: usize = 4;
 /// Levels are numbered from 0, the leaves. A tree of 2^64 pages with two children a node has 64;
 /// with the four that always fit, 32.
 pub(crate) const MAX_LEVEL: u8 = 31;
@@ -15,7 +17,7 @@ pub(crate) const MAX_LEVEL: u8 = 31;
 /// the log any more. The rest are zeros. No node begins so.
 pub(crate) const GIVEN_UP: &[u8; 16] = b"FIRN GIVEN UP   ";
 const _: () = assert!(GIVEN_UP[0] != FORMAT);
-pub(super) const FORMAT: u8 = 1;
+pub(super) const FORMAT: u8 = 2;
 pub(super) const FLAG_OPEN: u8 = 1;
 pub(super) const FLAG_CONDEMNED: u8 = 2;
 
@@ -32,11 +34,14 @@ pub(super) mod field {
     pub(crate) const HEAP_LEN: usize = 12;
     pub(crate) const DEAD: usize = 14;
     pub(crate) const LAST_INSERT: usize = 16;
-    pub(crate) const RESERVED: usize = 18;
+    pub(crate) const COMMON_LEN: usize = 18;
     pub(crate) const TREE: usize = 20;
     pub(crate) const FIRST_CHILD: usize = 24;
 }
 const _: () = assert!(field::FIRST_CHILD + 8 == HEADER_LEN);
+
+/// A key that does not begin with what all keys of its node are said to begin with.
+pub(super) const SHORT: &str = "a stored key shorter than what all have in common";
 
 pub(crate) const fn malformed<T>(what: &'static str) -> Result<T, Malformed> {
     Err(Malformed { what })
@@ -75,7 +80,7 @@ pub(crate) struct Slot {
     pub(crate) key_len: usize,
     /// Bytes of the value.
     pub(crate) value_len: usize,
-    /// First bytes of the stored key.
+    /// First bytes of the stored key behind what all stored keys have in common.
     pub(crate) head: u32,
 }
 
@@ -83,19 +88,25 @@ impl Slot {
     #[inline]
     pub(super) fn decode(bytes: &[u8; SLOT_LEN]) -> Slot {
         let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        Slot {
-            offset: half(0),
-            key_len: half(2),
-            value_len: half(4),
-            head: u32::from_le_bytes([bytes[6], bytes[7], bytes[8], bytes[9]]),
-        }
+        Slot { offset: half(0), key_len: half(2), value_len: half(4), head: Slot::head_in(bytes) }
+    }
+    /// Where in a slot its head lies, until the slot's end.
+    pub(super) const HEAD_AT: usize = SLOT_LEN - HEAD_LEN;
+
+    pub(super) fn encode_head(head: u32) -> [u8; HEAD_LEN] {
+        head.to_le_bytes()
+    }
+    /// The head alone.
+    #[inline]
+    pub(super) fn head_in(bytes: &[u8; SLOT_LEN]) -> u32 {
+        u32::from_le_bytes([bytes[6], bytes[7], bytes[8], bytes[9]])
     }
     pub(super) fn encode(self) -> [u8; SLOT_LEN] {
         let mut bytes = [0; SLOT_LEN];
         bytes[0..2].copy_from_slice(&(self.offset as u16).to_le_bytes());
         bytes[2..4].copy_from_slice(&(self.key_len as u16).to_le_bytes());
         bytes[4..6].copy_from_slice(&(self.value_len as u16).to_le_bytes());
-        bytes[6..10].copy_from_slice(&self.head.to_le_bytes());
+        bytes[Slot::HEAD_AT..].copy_from_slice(&Slot::encode_head(self.head));
         bytes
     }
     /// Bytes of heap it uses.
@@ -218,6 +229,21 @@ impl<'a> Node<'a> {
     pub(crate) fn prefix(&self) -> &'a [u8] {
         &self.page[HEADER_LEN..HEADER_LEN + self.prefix_len]
     }
+    /// Bytes at their start that all stored keys have in common, which heads leave out. There may
+    /// be more.
+    #[inline]
+    pub(super) fn common_len(&self) -> usize {
+        self.half(field::COMMON_LEN)
+    }
+    /// Those bytes. The node has an entry.
+    #[inline]
+    pub(super) fn common(&self) -> Result<&'a [u8], Malformed> {
+        match (self.common_len(), self.key(0)) {
+            (0, _) => Ok(&[]),
+            (_, Err(error)) => Err(error),
+            (len, Ok(first)) => first.get(..len).map_or_else(|| malformed(SHORT), Ok),
+        }
+    }
     /// Least key the node may hold.
     #[inline]
     pub(crate) fn low(&self) -> &'a [u8] {
@@ -260,6 +286,11 @@ impl<'a> Node<'a> {
     #[inline]
     pub(super) fn slots_start(&self) -> usize {
         HEADER_LEN + self.half(field::LOW_LEN) + self.half(field::HIGH_LEN)
+    }
+    /// All slots.
+    #[inline]
+    pub(super) fn slots(&self) -> &'a [[u8; SLOT_LEN]] {
+        self.slots
     }
     #[inline]
     pub(super) fn slots_end(&self) -> usize {

@@ -4,8 +4,10 @@
 //! on nothing but its contents and the records applied since it was last packed.
 
 use super::layout::malformed;
-use super::layout::{FLAG_CONDEMNED, FLAG_OPEN, FORMAT, MAX_LEVEL, Node, SLOT_LEN, Shape, Slot, field};
-use super::{HEADER_LEN, head_of, prefix_between};
+use super::layout::{
+    FLAG_CONDEMNED, FLAG_OPEN, FORMAT, MAX_LEVEL, Node, SHORT, SLOT_LEN, Shape, Slot, field,
+};
+use super::{HEAD_LEN, HEADER_LEN, common_prefix, head_of, prefix_between};
 use firndb_base::codec::{Malformed, Reader, Writer};
 
 /// Fills a page with a node's entries, in key order.
@@ -80,8 +82,9 @@ impl<'p> Packer<'p> {
         key[..front.len()].copy_from_slice(front);
         key[front.len()..].copy_from_slice(back);
         rest.copy_from_slice(value);
-        let head = head_of(key);
-        let slot = Slot { offset: if len == 0 { 0 } else { offset }, key_len, value_len: value.len(), head };
+        let offset_or_zero = if len == 0 { 0 } else { offset };
+        // The head follows when all keys are known.
+        let slot = Slot { offset: offset_or_zero, key_len, value_len: value.len(), head: 0 };
         let ascends = self.count == 0 || {
             let last = self.last.offset..self.last.offset + self.last.key_len;
             self.page[last] < self.page[offset..offset + key_len]
@@ -112,8 +115,8 @@ impl<'p> Packer<'p> {
         self.push_parts(front, back, value)
     }
 
-    /// Clears the gap between slots and heap, and writes the header's counts. Refuses keys outside
-    /// the fences.
+    /// Clears the gap between slots and heap, and writes heads and the header's counts. Refuses keys
+    /// outside the fences.
     pub(crate) fn finish(self) -> Result<(), Malformed> {
         let slots_start = self.slots_start();
         let Packer { page, heap_start, count, .. } = self;
@@ -132,9 +135,32 @@ impl<'p> Packer<'p> {
             if below || (!self.open && last >= high) {
                 return malformed("keys outside the node's fences");
             }
+            // Keys ascend: what the first and the last have in common, all have. Heads leave no more
+            // out than they have to, so that few inserts change it.
+            let common_len = common_prefix(first, last).min(first.len().saturating_sub(HEAD_LEN));
+            return put_heads(page, slots_start, count, common_len);
         }
         Ok(())
     }
+}
+
+/// Writes the heads of all slots, whose keys have their first `common_len` bytes in common.
+pub(super) fn put_heads(
+    page: &mut [u8],
+    slots_start: usize,
+    count: usize,
+    common_len: usize,
+) -> Result<(), Malformed> {
+    put_half(page, field::COMMON_LEN, common_len);
+    for at in (0..count).map(|at| slots_start + at * SLOT_LEN) {
+        let slot = Slot::decode(page[at..].first_chunk().expect("a slot within the page"));
+        let Some(key) = page.get(slot.offset + common_len..slot.offset + slot.key_len) else {
+            return malformed(SHORT);
+        };
+        let head = Slot::encode_head(head_of(key));
+        page[at + Slot::HEAD_AT..at + SLOT_LEN].copy_from_slice(&head);
+    }
+    Ok(())
 }
 
 /// Takes `drop` bytes off the start of `prefix` and `stored` together.

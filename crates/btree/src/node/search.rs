@@ -1,8 +1,7 @@
 //! Finding keys and children in a node.
 
 use super::head_of;
-use super::layout::Node;
-use super::layout::malformed;
+use super::layout::{Node, SHORT, Slot, malformed};
 use firndb_base::PageId;
 use firndb_base::codec::Malformed;
 use std::cmp::Ordering;
@@ -31,52 +30,111 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
+/// The head of what `key` has from byte `at` on.
+#[inline]
+fn head_behind(key: &[u8], at: usize) -> u32 {
+    let missing = (at + 4).saturating_sub(key.len());
+    match (missing, key.last_chunk::<4>()) {
+        (0, _) => head_of(&key[at..]),
+        // The last bytes of the key, less those before `at`.
+        (1..4, Some(last)) => u32::from_be_bytes(*last) << (8 * missing),
+        _ => head_of(key.get(at..).unwrap_or_default()),
+    }
+}
+
+/// The child that holds a key found at, or missing before, a slot.
+fn child_behind(found: Result<usize, usize>) -> usize {
+    match found {
+        Ok(slot) => slot + 1,
+        Err(slot) => slot,
+    }
+}
+
 impl<'a> Node<'a> {
     /// The slot of `key`, or the one it would take.
     #[inline]
     pub(crate) fn search(&self, key: &[u8]) -> Result<Result<usize, usize>, Malformed> {
         let prefix = self.prefix();
-        let Some(stored) = key.strip_prefix(prefix) else {
+        match key.starts_with(prefix) {
+            true => self.search_behind(key, prefix.len()),
             // Keys of other nodes only: before all keys here or after them.
-            return Ok(Err(if key < prefix { 0 } else { self.count() }));
-        };
-        let head = head_of(stored);
-        let (mut from, mut to) = (0, self.count());
+            false => Ok(Err(if key < prefix { 0 } else { self.count() })),
+        }
+    }
+
+    /// As [`Node::search`], for a key whose first `known` bytes are the node's prefix.
+    #[inline(always)]
+    fn search_behind(&self, key: &[u8], known: usize) -> Result<Result<usize, usize>, Malformed> {
+        let mut at = known;
+        let common_len = self.common_len();
+        if common_len > 0 {
+            let (common, stored) = (self.common()?, key.get(known..).unwrap_or_default());
+            if !stored.starts_with(common) {
+                return Ok(Err(if stored < common { 0 } else { self.count() }));
+            }
+            at += common_len;
+        }
+        let head = head_behind(key, at);
+        // Without a branch that depends on a key.
+        let from = self.slots().partition_point(|slot| Slot::head_in(slot) < head);
+        match self.slots().get(from) {
+            Some(slot) if Slot::head_in(slot) == head => {
+                self.search_from(from, head, key.get(at..).unwrap_or_default())
+            }
+            _ => Ok(Err(from)),
+        }
+    }
+
+    /// Finds a key among those with its head, of which slot `from` is the first; `rest` is what
+    /// follows the bytes that all keys have in common. Mostly there is one.
+    #[inline(never)]
+    fn search_from(
+        &self,
+        mut from: usize,
+        head: u32,
+        rest: &[u8],
+    ) -> Result<Result<usize, usize>, Malformed> {
+        let (mut at, mut to) = (from, self.count());
         while from < to {
-            let middle = (from + to) / 2;
-            let slot = self.slot(middle);
-            if slot.head < head {
-                from = middle + 1;
-            } else if slot.head > head {
-                to = middle;
+            let slot = self.slot(at);
+            if slot.head != head {
+                to = at;
             } else {
-                match self.compare_beyond_head(middle, slot.key_len, stored)? {
-                    Ordering::Less => from = middle + 1,
-                    Ordering::Greater => to = middle,
-                    Ordering::Equal => return Ok(Ok(middle)),
+                match self.compare_beyond_head(at, slot.key_len, rest)? {
+                    Ordering::Less => from = at + 1,
+                    Ordering::Greater => to = at,
+                    Ordering::Equal => return Ok(Ok(at)),
                 }
             }
+            at = (from + to) / 2;
         }
         Ok(Err(from))
     }
 
-    /// How the key of slot `at`, of `len` bytes, compares to a stored key with the same head.
+    /// How the key of slot `at`, of `len` bytes, compares to one with the same head. Of that key
+    /// `rest` is what follows the bytes that all keys have in common.
     #[inline]
-    fn compare_beyond_head(&self, at: usize, len: usize, stored: &[u8]) -> Result<Ordering, Malformed> {
-        if len <= 4 && stored.len() <= 4 {
+    fn compare_beyond_head(&self, at: usize, len: usize, rest: &[u8]) -> Result<Ordering, Malformed> {
+        let Some(beyond) = len.checked_sub(self.common_len()) else {
+            return malformed(SHORT);
+        };
+        if beyond <= 4 && rest.len() <= 4 {
             // Equal up to the zeros that fill the shorter one up.
-            return Ok(len.cmp(&stored.len()));
+            return Ok(beyond.cmp(&rest.len()));
         }
-        Ok(order(self.key(at)?, stored))
+        Ok(order(&self.key(at)?[len - beyond..], rest))
     }
 
     /// Index of the child that holds `key`: 0 is the first child, i the child of slot i - 1.
-    #[inline]
     pub(crate) fn child_index(&self, key: &[u8]) -> Result<usize, Malformed> {
-        Ok(match self.search(key)? {
-            Ok(slot) => slot + 1,
-            Err(slot) => slot,
-        })
+        self.search(key).map(child_behind)
+    }
+
+    /// As [`Node::child_index`], for a key between the node's fences: it begins with what they have
+    /// in common.
+    #[inline(always)]
+    pub(crate) fn child_index_within(&self, key: &[u8]) -> Result<usize, Malformed> {
+        self.search_behind(key, self.prefix().len()).map(child_behind)
     }
 
     /// Index of the child that holds the greatest keys below `key`.

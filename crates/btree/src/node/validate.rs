@@ -8,7 +8,7 @@ use firndb_base::codec::Malformed;
 /// Checks all that `node.rs` says of a node. Takes time in the order of the page's size.
 pub(crate) fn validate(page: &[u8]) -> Result<(), Malformed> {
     let node = Node::new(page)?;
-    if page[field::FLAGS] & !(FLAG_OPEN | FLAG_CONDEMNED) != 0 || node.half(field::RESERVED) != 0 {
+    if page[field::FLAGS] & !(FLAG_OPEN | FLAG_CONDEMNED) != 0 {
         return malformed("unknown flags in a node's header");
     }
     if node.is_leaf() != (node.first_child() == 0) {
@@ -20,12 +20,19 @@ pub(crate) fn validate(page: &[u8]) -> Result<(), Malformed> {
     if node.prefix().len() != prefix_between(node.low(), node.high()) {
         return malformed("a prefix that is not what the fences share");
     }
+    let common = match node.count() {
+        0 if node.common_len() > 0 => return malformed("a node without keys that have something in common"),
+        0 => &[],
+        _ => node.common()?,
+    };
     let mut places = Vec::with_capacity(node.count());
     for at in 0..node.count() {
         let slot = node.slot(at);
         let (key, value) = node.entry(at)?;
-        if slot.head != head_of(key) {
-            return malformed("a slot whose head is not its key's");
+        match key.strip_prefix(common).map(head_of) {
+            None => return malformed("a key that does not begin as all of its node do"),
+            Some(head) if head != slot.head => return malformed("a slot whose head is not its key's"),
+            Some(_) => {}
         }
         if !node.is_leaf() && (value.len() != 8 || value == [0; 8]) {
             return malformed("a child pointer that is not a page");

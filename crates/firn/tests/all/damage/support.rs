@@ -118,7 +118,7 @@ pub fn nodes_of(bed: &Bed, tree: u32, levels: std::ops::RangeInclusive<u8>) -> V
     let bytes = contents(&*bed.store);
     let pages = bytes.chunks_exact(1024).enumerate();
     let of_tree = pages.filter(|(_, page)| {
-        page[0] == 1
+        page[0] == 2
             && levels.contains(&page[1])
             && page[20..24] == tree.to_le_bytes()
             && page[4..6] != [0, 0]

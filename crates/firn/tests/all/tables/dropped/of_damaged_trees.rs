@@ -51,8 +51,8 @@ fn damage(disks: &Bed, tree: u32, mut wanted: impl FnMut(u8, usize) -> bool) -> 
     let mut found = 0;
     for (at, block) in (0..).step_by(512).zip(bytes.windows(PAGE).step_by(512)) {
         let of_tree = block[20..24] == tree.to_le_bytes();
-        // Format, flags, and a reserved field: see `docs/format/tree.md`.
-        if of_tree && block[0] == 1 && block[1] < 8 && block[2] < 4 && block[18..20] == [0, 0] {
+        // Format, flags, and what keys have in common: see `docs/format/tree.md`.
+        if of_tree && block[0] == 2 && block[1] < 8 && block[2] < 4 && block[19] == 0 {
             if wanted(block[1], found) {
                 flip(&*disks.store, at + 700, 3);
             }
