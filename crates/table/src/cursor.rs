@@ -103,6 +103,14 @@ pub struct Cursor {
     statement: CursorStatement,
 }
 
+/// Where the row lies that a cursor has stepped to.
+enum Found {
+    /// In the walk's batch.
+    InBatch,
+    /// In the cursor's `row`, its key in the batch.
+    Apart,
+}
+
 /// Chooses rows by key and value.
 type Filter = dyn Fn(&[u8], &[u8]) -> bool + Send + Sync;
 
@@ -140,7 +148,18 @@ impl Cursor {
         if self.step_in_batch(txn) {
             return Ok(Some(self.current()));
         }
-        let state: Arc<State> = self.table.state_for(txn)?;
+        let state: Arc<State> = self.table.shared.take_state(txn)?;
+        let found = self.read_next(txn, &state);
+        self.table.shared.keep_state(txn, state);
+        Ok(match found? {
+            Some(Found::InBatch) => Some(self.current()),
+            Some(Found::Apart) => Some((self.current().0, &self.row)),
+            None => None,
+        })
+    }
+
+    /// Steps to the next row that is to be returned.
+    fn read_next(&mut self, txn: &mut Transaction, state: &State) -> Result<Option<Found>, TableError> {
         self.statement.belongs_to(txn)?;
         let Cursor { walk, keep, row, statement, .. } = self;
         // A large value is not where its row lies.
@@ -160,11 +179,11 @@ impl Cursor {
             } else if walk.flag() {
                 txn.in_statement(&mut statement.view, |txn| state.get_stored_large(txn, key, stored, row))
             } else {
-                return Ok(Some(self.walk.current()));
+                return Ok(Some(Found::InBatch));
             };
             match found {
                 Ok(true) if keep.as_ref().is_none_or(|keep| keep(key, row)) => {
-                    return Ok(Some((self.walk.current().0, &self.row)));
+                    return Ok(Some(Found::Apart));
                 }
                 Ok(_) => {}
                 Err(error) => {

@@ -79,8 +79,16 @@ impl IndexCursor {
     ///
     /// Errors: as [`crate::cursor::Cursor::next`].
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<IndexRow<'_>>, TableError> {
-        let state: Arc<State> = self.index.table.state_for(txn)?;
-        let index = self.index.live(&state)?;
+        let state: Arc<State> = self.index.table.shared.take_state(txn)?;
+        let found = self.read_next(txn, &state);
+        let found = found.and_then(|found| found.then(|| self.current(&state)).transpose());
+        self.index.table.shared.keep_state(txn, state);
+        found
+    }
+
+    /// Steps to the next row that is to be returned; false at the end.
+    fn read_next(&mut self, txn: &mut Transaction, state: &State) -> Result<bool, TableError> {
+        let index = self.index.live(state)?;
         index.check_readable(txn)?;
         self.statement.belongs_to(txn)?;
         let IndexCursor { index: handle, walk, rows, statement } = self;
@@ -89,7 +97,7 @@ impl IndexCursor {
             let is_new = !walk.has_next();
             walk.is_for_rows(true);
             if !statement.advance(txn, walk, &index.tree, None)? {
-                return Ok(None);
+                return Ok(false);
             }
             if is_new {
                 rows.ahead
@@ -98,16 +106,16 @@ impl IndexCursor {
                 // An entry that is damaged is met when its row is to be returned.
                 let keys: Result<Vec<&[u8]>, _> =
                     batch.iter().map(|(key, value)| spec.primary_key(kind, key, value)).collect();
-                rows.read_together(txn, &state, &mut statement.view, &keys.unwrap_or_default());
+                rows.read_together(txn, state, &mut statement.view, &keys.unwrap_or_default());
             }
             let (key, value) = walk.current();
             let found = spec.primary_key(kind, key, value).map_err(TableError::from);
             let found = found.and_then(|primary_key| {
                 let entry = EntryRef { key, primary_key, number: walk.batch().1 };
-                rows.read(txn, (handle, &state, index), &mut statement.view, walk, entry)
+                rows.read(txn, (handle, state, index), &mut statement.view, walk, entry)
             });
             match found {
-                Ok(true) => break,
+                Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(error) => {
                     walk.step_back();
@@ -115,9 +123,14 @@ impl IndexCursor {
                 }
             }
         }
-        let (key, value) = walk.current();
-        let primary_key = spec.primary_key(kind, key, value)?;
-        Ok(Some(IndexRow { index_key: &rows.entry.key, primary_key, row: &rows.row }))
+    }
+
+    /// The row that [`IndexCursor::read_next`] stepped to.
+    fn current(&self, state: &State) -> Result<IndexRow<'_>, TableError> {
+        let spec = &self.index.live(state)?.definition.spec;
+        let (key, value) = self.walk.current();
+        let primary_key = spec.primary_key(state.kind(), key, value)?;
+        Ok(IndexRow { index_key: &self.rows.entry.key, primary_key, row: &self.rows.row })
     }
 
     /// The next entry's key and primary key, without reading the row: for queries that the index

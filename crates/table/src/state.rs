@@ -390,24 +390,36 @@ impl Shared {
         Err(TableError::new(TableErrorKind::Stale, message))
     }
 
-    /// Runs a statement of `txn` on the present state. The transaction keeps it: the next statement
-    /// shares no memory with other threads to get it.
+    /// Runs a statement of `txn` on the present state.
     #[inline]
     pub(crate) fn run<R>(
         &self,
         txn: &mut Transaction,
         statement: impl FnOnce(&mut Transaction, &State) -> Result<R, TableError>,
     ) -> Result<R, TableError> {
+        // Held to the end: it keeps the tree from being cleared under the statement.
+        let state: Arc<State> = self.take_state(txn)?;
+        let outcome = statement(txn, &state);
+        self.keep_state(txn, state);
+        outcome
+    }
+
+    /// The present state, for a statement of `txn`, which returns it by [`Shared::keep_state`].
+    #[inline]
+    pub(crate) fn take_state(&self, txn: &mut Transaction) -> Result<Arc<State>, TableError> {
         self.check_owner(txn)?;
         let is_present = |state: &Arc<State>| self.generation.load(Ordering::SeqCst) == state.generation;
-        // Held to the end: it keeps the tree from being cleared under the statement.
-        let state: Arc<State> = match txn.kept().take::<State>(self.id).filter(is_present) {
-            Some(state) => state,
-            None => self.state_for(txn)?,
-        };
-        let outcome = statement(txn, &state);
+        match txn.kept().take::<State>(self.id).filter(is_present) {
+            Some(state) => Ok(state),
+            None => self.state_for(txn),
+        }
+    }
+
+    /// Keeps the state with the transaction: its next statement shares no memory with other threads
+    /// to get it.
+    #[inline]
+    pub(crate) fn keep_state(&self, txn: &mut Transaction, state: Arc<State>) {
         txn.kept().put(self.id, state);
-        outcome
     }
 
     /// Whether `txn` is of this database, and the table is not dropped.
