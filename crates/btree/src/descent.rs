@@ -5,7 +5,8 @@
 //! parent is released, so a descent cannot miss a split or merge: a thread that changes which keys
 //! a node holds has its parent latched exclusively. Inner nodes are latched shared and only the
 //! node to be changed (with its parent, for a structure change) exclusively. The level is part of
-//! what is checked on the way, so a damaged page cannot send a descent in circles.
+//! what is checked on the way, so a damaged page cannot send a descent in circles. The root is
+//! mostly read from a copy (`roots.rs`).
 //!
 //! No latch is held over a read: a child that is not in memory is read and latched with the parent
 //! released, and counts only if the parent, latched again for a moment, has not changed
@@ -87,6 +88,12 @@ impl Restarts {
 /// A leaf, latched shared, and where its parts lie.
 pub(crate) type LatchedLeaf<'p> = (SharedGuard<'p>, NodeParts);
 
+/// A child of the root, on the way to a leaf that is to be latched exclusively.
+enum Below<'p> {
+    Leaf(ExclusiveGuard<'p>),
+    Inner(SharedGuard<'p>),
+}
+
 /// A node of a wanted level, latched exclusively together with its parent.
 pub(crate) enum Located<'p> {
     /// The root itself has the level.
@@ -145,14 +152,19 @@ impl Tree {
     ) -> Result<(SharedGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
         let mut restarts = Restarts::default();
+        let mut begun = self.below_root(target, |child, level| {
+            pool.try_shared_in_memory_for(child, if level == 0 { leaf_use } else { PageUse::Working })
+        });
         'root: loop {
-            let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
-            let mut expected = None;
+            let (mut guard, mut page, mut expected) = self.begin(begun.take())?;
             loop {
                 let node = self.node(page, &guard, expected)?;
                 if node.is_leaf() {
                     let parts = node.parts();
                     return Ok((guard, parts));
+                }
+                if expected.is_none() {
+                    self.keep_root(&guard, &node);
                 }
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;
@@ -165,6 +177,19 @@ impl Tree {
         }
     }
 
+    /// Where a descent goes on that has `begun` below the root, or the root itself: the node,
+    /// latched shared, its page, and its level, if that is known.
+    #[inline]
+    fn begin<'p>(
+        &'p self,
+        begun: Option<(SharedGuard<'p>, PageId, u8)>,
+    ) -> Result<(SharedGuard<'p>, PageId, Option<u8>), TreeError> {
+        match begun {
+            Some((guard, page, level)) => Ok((guard, page, Some(level))),
+            None => Ok((self.pool().shared(self.root())?, self.root(), None)),
+        }
+    }
+
     /// As [`Tree::leaf_shared_for`], without reading anything but the root: the uppermost node on
     /// the way that is not in memory, and its level.
     #[inline]
@@ -174,17 +199,22 @@ impl Tree {
         leaf_use: PageUse,
     ) -> Result<Result<LatchedLeaf<'_>, (PageId, u8)>, TreeError> {
         let pool = self.pool();
-        let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
-        let mut expected = None;
+        let use_at = |level| if level == 0 { leaf_use } else { PageUse::Working };
+        let begun =
+            self.below_root(target, |child, level| pool.try_shared_in_memory_for(child, use_at(level)));
+        let (mut guard, mut page, mut expected) = self.begin(begun)?;
         loop {
             let node = self.node(page, &guard, expected)?;
             if node.is_leaf() {
                 let parts = node.parts();
                 return Ok(Ok((guard, parts)));
             }
+            if expected.is_none() {
+                self.keep_root(&guard, &node);
+            }
             let level = node.level() - 1;
             page = target.child(page, &node)?;
-            let page_use = if level == 0 { leaf_use } else { PageUse::Working };
+            let page_use = use_at(level);
             guard = match pool.shared_in_memory_for(page, page_use) {
                 Some(next) => next,
                 None => return Ok(Err((page, level))),
@@ -300,9 +330,20 @@ impl Tree {
     ) -> Result<(ExclusiveGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
         let mut restarts = Restarts::default();
+        let begun = self.below_root(target, |child, level| match level {
+            0 => pool.try_exclusive_if_in_memory(child).map(Below::Leaf),
+            _ => pool.try_shared_in_memory_for(child, PageUse::Working).map(Below::Inner),
+        });
+        let mut begun = match begun {
+            Some((Below::Leaf(leaf), page, _)) => {
+                let parts = self.node(page, &leaf, Some(0))?.parts();
+                return Ok((leaf, parts));
+            }
+            Some((Below::Inner(guard), page, level)) => Some((guard, page, level)),
+            None => None,
+        };
         'root: loop {
-            let (mut page, mut guard) = (self.root(), pool.shared(self.root())?);
-            let mut expected = None;
+            let (mut guard, mut page, mut expected) = self.begin(begun.take())?;
             loop {
                 let node = self.node(page, &guard, expected)?;
                 if node.is_leaf() {
@@ -316,6 +357,9 @@ impl Tree {
                     }
                     let parts = node.parts();
                     return Ok((guard, parts));
+                }
+                if expected.is_none() {
+                    self.keep_root(&guard, &node);
                 }
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;

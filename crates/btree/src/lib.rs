@@ -49,6 +49,7 @@ mod naming;
 mod node;
 mod op;
 mod redo;
+mod roots;
 mod sample;
 mod scan;
 mod scratch;

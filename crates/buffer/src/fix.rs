@@ -71,6 +71,26 @@ impl BufferPool {
         Some(SharedGuard::new(hold))
     }
 
+    /// As [`BufferPool::shared_in_memory_for`], if the latch is free: for callers that cannot tell
+    /// whether it is the page they take it for.
+    #[inline]
+    pub fn try_shared_in_memory_for(&self, page: PageId, page_use: PageUse) -> Option<SharedGuard<'_>> {
+        let hold = self.frames.try_shared(self.table.find(&self.frames, page)?)?;
+        hold.frame().holds(page).then(|| {
+            self.note_hit(hold.frame(), page_use);
+            SharedGuard::new(hold)
+        })
+    }
+
+    /// As [`BufferPool::try_shared_in_memory_for`], for changing. `None` is a hint.
+    pub fn try_exclusive_if_in_memory(&self, page: PageId) -> Option<ExclusiveGuard<'_>> {
+        let hold = self.frames.try_exclusive(self.table.find(&self.frames, page)?)?;
+        hold.frame().holds(page).then(|| {
+            self.note_hit(hold.frame(), PageUse::Working);
+            ExclusiveGuard::new(self, hold)
+        })
+    }
+
     /// Latches a page for changing.
     pub fn exclusive(&self, page: PageId) -> Fixed<ExclusiveGuard<'_>> {
         loop {
@@ -193,6 +213,18 @@ impl BufferPool {
         }
         self.note_hit(hold.frame(), PageUse::Working);
         Some(ExclusiveGuard::new(self, hold))
+    }
+
+    /// Whether a page seen before had neither changed nor left its frame when the caller latched a
+    /// page that a change of this one would have latched, too. Latches nothing; counts as a hit.
+    #[inline]
+    pub fn is_unchanged(&self, seen: OptimisticRef) -> bool {
+        let frame = self.frames.get(seen.frame);
+        let is_same = frame.arrivals() == seen.arrivals && frame.counter() == seen.counter;
+        if is_same {
+            self.note_hit(frame, PageUse::Working);
+        }
+        is_same
     }
 
     #[inline]

@@ -272,7 +272,7 @@ impl Drop for IntentGuard<'_> {
 }
 
 /// A page seen before, not latched. Holds nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptimisticRef {
     pub(crate) page: PageId,
     pub(crate) frame: FrameId,

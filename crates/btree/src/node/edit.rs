@@ -104,7 +104,8 @@ pub(crate) fn check_insert(
     Ok((SLOT_LEN + len > node.gap(), common_len))
 }
 
-/// Bytes that all stored keys have in common with a new one at an end; `neighbour` is the key there.
+/// Bytes that all stored keys have in common with a new one at an end; `neighbour` is the key
+/// there.
 fn common_len_with(node: &Node<'_>, neighbour: &[u8], stored: &[u8]) -> Result<usize, Malformed> {
     let Some(common) = neighbour.get(..node.common_len()) else { return malformed(SHORT) };
     if stored.starts_with(common) {

@@ -115,8 +115,8 @@ impl<'p> Packer<'p> {
         self.push_parts(front, back, value)
     }
 
-    /// Clears the gap between slots and heap, and writes heads and the header's counts. Refuses keys
-    /// outside the fences.
+    /// Clears the gap between slots and heap, and writes heads and the header's counts. Refuses
+    /// keys outside the fences.
     pub(crate) fn finish(self) -> Result<(), Malformed> {
         let slots_start = self.slots_start();
         let Packer { page, heap_start, count, .. } = self;
@@ -135,8 +135,8 @@ impl<'p> Packer<'p> {
             if below || (!self.open && last >= high) {
                 return malformed("keys outside the node's fences");
             }
-            // Keys ascend: what the first and the last have in common, all have. Heads leave no more
-            // out than they have to, so that few inserts change it.
+            // Keys ascend: what the first and the last have in common, all have. Heads leave no
+            // more out than they have to, so that few inserts change it.
             let common_len = common_prefix(first, last).min(first.len().saturating_sub(HEAD_LEN));
             return put_heads(page, slots_start, count, common_len);
         }
