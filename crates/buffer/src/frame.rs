@@ -166,7 +166,7 @@ impl Frames {
         if !frame.latch.try_lock_shared() && !frame.wait_latched(page, RawLatch::lock_shared) {
             return None;
         }
-        let hold = SharedHold { frames: self, id };
+        let hold = SharedHold { frames: self, id, frame };
         frame.holds(page).then_some(hold)
     }
     /// Latches a frame exclusively if it holds `page`; `None` if it holds another page by now.
@@ -176,7 +176,7 @@ impl Frames {
         if !frame.latch.try_lock_exclusive() && !frame.wait_latched(page, RawLatch::lock_exclusive) {
             return None;
         }
-        let hold = ExclusiveHold { frames: self, id };
+        let hold = ExclusiveHold { frames: self, id, frame };
         frame.holds(page).then_some(hold)
     }
     /// As [`Frames::shared`], unless the page's bytes are still being read: the latch may be waited
@@ -189,7 +189,7 @@ impl Frames {
         {
             return missing;
         }
-        let hold = SharedHold { frames: self, id };
+        let hold = SharedHold { frames: self, id, frame };
         if frame.holds(page) { Filled::Latched(hold) } else { Filled::Gone }
     }
     /// As [`Frames::shared_filled`], latching exclusively.
@@ -201,7 +201,7 @@ impl Frames {
         {
             return missing;
         }
-        let hold = ExclusiveHold { frames: self, id };
+        let hold = ExclusiveHold { frames: self, id, frame };
         if frame.holds(page) { Filled::Latched(hold) } else { Filled::Gone }
     }
     /// As [`Frames::exclusive_filled`], if that needs no waiting; a frame that another thread has
@@ -235,11 +235,13 @@ impl Frames {
     }
     /// Latches a frame shared, whatever it holds, if that needs no waiting.
     pub(crate) fn try_shared(&self, id: FrameId) -> Option<SharedHold<'_>> {
-        self.get(id).latch.try_lock_shared().then(|| SharedHold { frames: self, id })
+        let frame = self.get(id);
+        frame.latch.try_lock_shared().then(|| SharedHold { frames: self, id, frame })
     }
     /// Latches a frame exclusively, whatever it holds, if that needs no waiting.
     pub(crate) fn try_exclusive(&self, id: FrameId) -> Option<ExclusiveHold<'_>> {
-        self.get(id).latch.try_lock_exclusive().then(|| ExclusiveHold { frames: self, id })
+        let frame = self.get(id);
+        frame.latch.try_lock_exclusive().then(|| ExclusiveHold { frames: self, id, frame })
     }
 }
 
@@ -247,18 +249,21 @@ impl Frames {
 pub(crate) struct SharedHold<'a> {
     frames: &'a Frames,
     id: FrameId,
+    /// Looked up once: a hold is asked for it several times.
+    frame: &'a Frame,
 }
 
 impl<'a> SharedHold<'a> {
     /// Keeps the page in its frame when the latch is released.
     pub(crate) fn pin(&self) -> Pin<'a> {
-        self.frames.get(self.id).pin()
+        self.frame.pin()
     }
     pub(crate) fn id(&self) -> FrameId {
         self.id
     }
+    #[inline]
     pub(crate) fn frame(&self) -> &Frame {
-        self.frames.get(self.id)
+        self.frame
     }
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the frame's bytes are valid and initialised; the latch is held shared while
@@ -270,7 +275,7 @@ impl<'a> SharedHold<'a> {
 impl Drop for SharedHold<'_> {
     fn drop(&mut self) {
         // SAFETY: `self` is the hold and ends here; no borrow of the bytes outlives it.
-        unsafe { self.frames.get(self.id).latch.unlock_shared() }
+        unsafe { self.frame.latch.unlock_shared() }
     }
 }
 
@@ -278,14 +283,17 @@ impl Drop for SharedHold<'_> {
 pub(crate) struct ExclusiveHold<'a> {
     frames: &'a Frames,
     id: FrameId,
+    /// Looked up once: a hold is asked for it several times.
+    frame: &'a Frame,
 }
 
 impl<'a> ExclusiveHold<'a> {
     pub(crate) fn id(&self) -> FrameId {
         self.id
     }
+    #[inline]
     pub(crate) fn frame(&self) -> &Frame {
-        self.frames.get(self.id)
+        self.frame
     }
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the frame's bytes are valid and initialised; the latch is held exclusively by
@@ -298,19 +306,19 @@ impl<'a> ExclusiveHold<'a> {
     }
     /// Converts the latch to shared; no other thread gets it exclusively in between.
     pub(crate) fn downgrade(self) -> SharedHold<'a> {
-        let (frames, id) = (self.frames, self.id);
+        let ExclusiveHold { frames, id, frame } = self;
         std::mem::forget(self);
         // SAFETY: the exclusive hold was `self`, which ends without unlocking; the shared hold is
         // returned.
-        unsafe { frames.get(id).latch.downgrade() }
-        SharedHold { frames, id }
+        unsafe { frame.latch.downgrade() }
+        SharedHold { frames, id, frame }
     }
 }
 
 impl Drop for ExclusiveHold<'_> {
     fn drop(&mut self) {
         // SAFETY: `self` is the hold and ends here; no borrow of the bytes outlives it.
-        unsafe { self.frames.get(self.id).latch.unlock_exclusive() }
+        unsafe { self.frame.latch.unlock_exclusive() }
     }
 }
 
