@@ -66,6 +66,7 @@ mod set_aside;
 mod shadows;
 mod shared_versions;
 mod snapshot;
+mod spare_buffers;
 mod state;
 mod statement_view;
 mod sweep_all;

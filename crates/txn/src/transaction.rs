@@ -7,6 +7,7 @@ use crate::manager::TxnManager;
 use crate::options::{Isolation, TxnOptions};
 use crate::page_images::OfTransaction;
 use crate::snapshot::Snapshot;
+use crate::spare_buffers;
 use crate::state::TxnState;
 use crate::statement_view::StatementView;
 use crate::token::TxnToken;
@@ -98,6 +99,7 @@ impl Drop for Statement<'_> {
 
 impl Transaction {
     pub(crate) fn new(manager: Arc<TxnManager>, options: TxnOptions) -> Transaction {
+        let [attachment, scratch, buffer] = spare_buffers::take();
         Transaction {
             manager,
             options,
@@ -113,9 +115,9 @@ impl Transaction {
             ended: false,
             writes: 0,
             undo_to: None,
-            attachment: Vec::new(),
-            scratch: Vec::new(),
-            buffer: Vec::new(),
+            attachment,
+            scratch,
+            buffer,
             kept: Kept::default(),
             images: None,
             newest_savepoint: AtomicU32::new(0),
@@ -408,6 +410,7 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         // An error has poisoned the manager.
         let _ = self.roll_back_all();
+        spare_buffers::keep([&mut self.attachment, &mut self.scratch, &mut self.buffer].map(std::mem::take));
     }
 }
 
