@@ -15,7 +15,8 @@
 //!    rightmost of its level); the low fence is empty on the leftmost node only;
 //! 3. the node's prefix is the common prefix of its fences, all keys share it, and no slot stores
 //!    it;
-//! 4. keys ascend strictly, and a slot's head is the first four bytes of its stored key;
+//! 4. keys ascend strictly; all stored keys begin with the same bytes up to the common length, and
+//!    a slot's head is the four bytes of its key behind them;
 //! 5. entries lie in the heap and do not overlap; heap bytes that belong to no entry are counted
 //!    dead;
 //! 6. in an inner node every value is a child's page number. The first child holds keys below the
@@ -50,8 +51,8 @@ pub(crate) fn prefix_between(low: &[u8], high: Option<&[u8]>) -> usize {
     high.map_or(0, |high| common_prefix(low, high))
 }
 
-/// First four bytes of a stored key, big-endian and filled up with zeros: where the heads of two
-/// keys differ, they order as the keys do.
+/// First four bytes of a stored key behind what all have in common, big-endian and filled up with
+/// zeros: where the heads of two keys differ, they order as the keys do.
 #[inline]
 pub(crate) fn head_of(key: &[u8]) -> u32 {
     match key.first_chunk::<4>() {

@@ -7,6 +7,7 @@
 use super::layout::malformed;
 use super::layout::{FLAG_CONDEMNED, Node, SHORT, SLOT_LEN, Slot, field};
 use super::pack::{compact, put_half, put_heads};
+use super::search::order;
 use super::{HEAD_LEN, HEADER_LEN, common_prefix, head_of};
 use firndb_base::codec::Malformed;
 use firndb_buffer::{ByteRanges, Changed};
@@ -39,6 +40,7 @@ impl Level {
 }
 
 /// Byte ranges in the form the buffer takes them. The end of a 64 KiB page does not fit its type.
+#[inline]
 fn ranges<const N: usize>(parts: [Range<usize>; N]) -> Changed {
     let mut list = ByteRanges::default();
     for part in parts {
@@ -85,10 +87,10 @@ pub(crate) fn check_insert(
     let above_left = match left {
         None if node.is_leaf() => stored >= &node.low()[prefix_len..],
         None => stored > &node.low()[prefix_len..],
-        Some(left) => left < stored,
+        Some(left) => order(left, stored).is_lt(),
     };
     let below_right = match (right, node.high()) {
-        (Some(right), _) => stored < right,
+        (Some(right), _) => order(stored, right).is_lt(),
         (None, Some(high)) => stored < &high[prefix_len..],
         (None, None) => true,
     };
@@ -106,9 +108,10 @@ pub(crate) fn check_insert(
 
 /// Bytes that all stored keys have in common with a new one at an end; `neighbour` is the key
 /// there.
+#[inline]
 fn common_len_with(node: &Node<'_>, neighbour: &[u8], stored: &[u8]) -> Result<usize, Malformed> {
     let Some(common) = neighbour.get(..node.common_len()) else { return malformed(SHORT) };
-    if stored.starts_with(common) {
+    if common.is_empty() || stored.starts_with(common) {
         return Ok(common.len());
     }
     // Every head is going to change: its key must be one.

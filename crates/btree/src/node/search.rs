@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 /// How two keys order. Keys are short: most are decided by a load or two, without a call.
 #[inline]
-fn order(a: &[u8], b: &[u8]) -> Ordering {
+pub(super) fn order(a: &[u8], b: &[u8]) -> Ordering {
     let shared = a.len().min(b.len());
     let word = |key: &[u8], at: usize| key[at..].first_chunk().map_or(0, |word| u64::from_be_bytes(*word));
     if shared < 8 {
