@@ -116,6 +116,12 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         in_flight.next_sleeping(until)
     }
 
+    /// Whether the device, which has its bytes more than once, itself begins late reads again where
+    /// else they are: then its reader need not. Most devices have no other place.
+    fn hides_late_reads(&self) -> bool {
+        false
+    }
+
     /// Reads `buf` in every other way that the device has, from copies or by a code, until `right`
     /// says of it that it is; `false` if it never does. Then the device knows which of its parts
     /// are wrong. Most devices have no other way.

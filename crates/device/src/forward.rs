@@ -80,6 +80,9 @@ macro_rules! forward {
         }
     };
     (@ $field:tt read_otherwise) => {
+        fn hides_late_reads(&self) -> bool {
+            self.$field.hides_late_reads()
+        }
         fn read_otherwise(
             &self,
             offset: u64,

@@ -22,7 +22,6 @@ mod error;
 #[doc(hidden)]
 pub mod forward;
 mod granules;
-mod late_reads;
 mod merged_reads;
 pub mod page_cache;
 mod page_reads;

@@ -7,11 +7,10 @@
 //! * A request that was begun a second time counts when the first of the two succeeds. The other
 //!   one is left under way, at most [`COPIES_MAX`] of a thread, and its memory with it.
 
-use crate::late_reads::{LateReads, Lateness};
 use crate::merged_reads::{Piece, merged};
 use crate::page_reads::Bufs;
 use firndb_base::clock::{self, Moment};
-use firndb_device::{AlignedBuf, Device, DeviceError, InFlight, OwnedRead};
+use firndb_device::{AlignedBuf, Device, DeviceError, InFlight, LateReads, Lateness, OwnedRead};
 use std::collections::BTreeMap;
 
 /// Most requests of a thread that are under way twice, or left behind.
@@ -39,7 +38,6 @@ pub(crate) struct PieceReads {
 struct UnderWay {
     offset: u64,
     len: usize,
-    begun: Moment,
     /// Its reads under way: two if it was begun again.
     reads: usize,
     is_twice: bool,
@@ -63,9 +61,8 @@ fn new_request(
     pieces: Vec<Part>,
     len: usize,
 ) -> OwnedRead {
-    let begun = clock::now();
-    let (number, offset) = (late.begin(begun), pieces[0].offset);
-    let mut request = UnderWay { offset, len, begun, reads: 0, is_twice: false, pieces };
+    let (number, offset) = (late.begin(len, 1, clock::now()), pieces[0].offset);
+    let mut request = UnderWay { offset, len, reads: 0, is_twice: false, pieces };
     let read = request.read(number, bufs);
     under_way.insert(number, request);
     read
@@ -121,9 +118,9 @@ impl PieceReads {
     pub(crate) fn next(&mut self, source: Source<'_>, bufs: &mut Bufs) -> (Option<Completed>, usize) {
         let mut begun = 0;
         let once = self.requests.iter().find(|(_, request)| !request.is_twice);
-        if let (None, Some((oldest, request))) = (self.look_at, once) {
+        if let (None, Some((oldest, _)), false) = (self.look_at, once, source.device.hides_late_reads()) {
             // This may have passed: what is complete is taken first.
-            self.look_at = source.late.late_at(*oldest, request.len, clock::now());
+            self.look_at = source.late.late_at(*oldest);
         }
         while !self.requests.is_empty() {
             let Some(done) = source.device.next_read(&mut self.in_flight, self.look_at) else {
@@ -144,10 +141,8 @@ impl PieceReads {
             }
             let request = self.requests.remove(&number).expect("it was there");
             self.left_behind += request.reads;
-            source.late.complete(number, request.len, request.begun, clock::now());
-            if request.is_twice && request.reads > 0 {
-                source.late.judged(is_copy);
-            }
+            let in_vain = request.is_twice && request.reads > 0 && !is_copy;
+            source.late.complete(number, in_vain, clock::now());
             if done.outcome.is_err() && request.pieces.len() > 1 {
                 bufs.keep(buf);
                 for piece in request.pieces {
@@ -167,11 +162,11 @@ impl PieceReads {
     fn begin_late(&mut self, source: Source<'_>, bufs: &mut Bufs) -> usize {
         let (now, mut late, mut next) = (clock::now(), Vec::new(), None::<Moment>);
         let mut copies = self.left_behind + self.requests.values().filter(|it| it.is_twice).count();
-        for (number, request) in self.requests.iter().filter(|(_, request)| !request.is_twice) {
+        for (number, _) in self.requests.iter().filter(|(_, request)| !request.is_twice) {
             if copies == COPIES_MAX {
                 break;
             }
-            match source.late.judge(*number, request.len, now) {
+            match source.late.judge(*number, now) {
                 Lateness::Late => {
                     late.push(*number);
                     copies += 1;

@@ -34,8 +34,6 @@ pub(crate) static STATE: Rank = Rank::new(680, "the store's state").bars_devices
 pub(crate) static STAGING: Rank = Rank::new(690, "the store's staging");
 /// Buffers for reads of adjacent places: a leaf.
 pub(crate) static READ_STAGING: Rank = Rank::new(691, "the store's read staging");
-/// The order of reads under way: a leaf.
-pub(crate) static LATE_READS: Rank = Rank::new(692, "the store's reads under way");
 /// The group being filled. This one, and all that follow, may be taken while a record is being
 /// appended.
 pub(crate) static OPEN: Rank = Rank::new(800, "a cache's open group");

@@ -111,7 +111,6 @@ pub use state::Store;
 pub use vacate::Vacancy;
 
 use crate::error::{TierError, TierErrorKind};
-use crate::late_reads::LateReads;
 use crate::merged_reads::Staging;
 use crate::page_cache::BackingStore;
 use crate::page_reads::PageReads;
@@ -124,7 +123,7 @@ use deferred::Deferred;
 use delta::{Deltas, Flushing};
 use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
-use firndb_device::Device;
+use firndb_device::{CopyBudget, Device, LateReads};
 use firndb_log::{Appended, Log, LogClass, LogError, Record};
 use geometry::{Geometry, Place, check_blocks};
 use header::Header;
@@ -140,6 +139,9 @@ use std::collections::VecDeque;
 use sweep_state::Sweep;
 use syncs::Syncs;
 use write_back::Rounds;
+
+/// Late reads that may be begun again at once, after as many reads that were not.
+const COPIES_SAVED: u32 = 8;
 
 /// The database that the device's store belongs to, by either slot of its header; `None` if it
 /// holds no readable one.
@@ -260,7 +262,7 @@ impl Store {
             progress: Condvar::new(),
             staging: ranks::STAGING.mutex(Vec::new()),
             read_staging: Staging::new(&ranks::READ_STAGING),
-            late_reads: LateReads::new(policy.hides_late_reads),
+            late_reads: LateReads::new(policy.hides_late_reads, Arc::new(CopyBudget::saving(COPIES_SAVED))),
             syncs: Syncs::new(),
             counters: Counters::default(),
         };

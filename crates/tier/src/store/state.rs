@@ -24,14 +24,13 @@ use super::sweep_state::Sweep;
 use super::syncs::Syncs;
 use super::totals::Totals;
 use super::write_back::Rounds;
-use crate::late_reads::LateReads;
 use crate::merged_reads::Staging;
 use crate::poison::Poison;
 use firndb_base::codec::Malformed;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId};
-use firndb_device::{AlignedBuf, Device};
+use firndb_device::{AlignedBuf, Device, LateReads};
 use firndb_log::Record;
 
 /// Batches of places that must stay free beyond what allocated and reserved pages need, by the log

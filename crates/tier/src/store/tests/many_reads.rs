@@ -239,7 +239,7 @@ fn a_late_read_is_made_twice_and_the_first_answer_counts() {
         begun.elapsed()
     });
     let took = run.unwrap_or_else(|failure| panic!("{failure}")).value;
-    assert!((5..7).contains(&took.as_millis()), "{took:?}: late after four reads' time, then read in one's");
+    assert!((2..6).contains(&took.as_millis()), "{took:?}: late after some reads' time, then read in one's");
 }
 
 /// Reads whose turn came long ago when their thread looks for them first: those that are complete
