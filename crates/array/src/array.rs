@@ -4,7 +4,7 @@ use crate::code::{Code, MEMBERS_MAX};
 use crate::coder::Coder;
 use crate::lanes::{Job, Lanes, Work};
 use crate::map::Map;
-use crate::members::{Keeper, Member, MemberState, MemberStatus, readable};
+use crate::members::{Keeper, Member, MemberState, MemberStatus, copy_budget, readable};
 use crate::ranges::Ranges;
 use crate::ranks;
 use crate::reads::Reads;
@@ -16,6 +16,7 @@ use firndb_device::{
     AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, InFlight, Io, IoOp,
     OwnedRead, ReadDone,
 };
+use std::collections::VecDeque;
 
 /// Reads kept for threads that read a page and wait for it.
 const IDLE_READS: usize = 16;
@@ -41,6 +42,8 @@ pub struct ArrayOptions {
     pub keeper: Arc<dyn Keeper>,
     /// Whether members are written side by side, by threads of the array.
     pub threads: bool,
+    /// Whether what is late on a member is read from others.
+    pub hides_late_reads: bool,
 }
 
 /// A store's device over several others: pages are coded over them, metadata is copied.
@@ -61,7 +64,10 @@ pub struct Array {
     pub(crate) striking: Mutex<()>,
     /// Units of metadata that are alike on all members, a bit each.
     pub(crate) alike: Mutex<Vec<u64>>,
-    idle_reads: Mutex<Vec<(Box<Reads>, InFlight)>>,
+    /// Those that were used longest ago first, so that what they left behind is taken.
+    idle_reads: Mutex<VecDeque<(Box<Reads>, InFlight)>>,
+    /// What is late on a member is read from others, where the code has any.
+    pub(crate) hides_late_reads: bool,
 }
 
 impl Array {
@@ -81,7 +87,9 @@ impl Array {
         for (member, device) in devices.iter().enumerate() {
             map.label(options.database, member, 1).write(&**device)?;
         }
-        let members = devices.into_iter().map(|device| Member::new(device, MemberState::Active, false));
+        let budget = copy_budget();
+        let member = |device| Member::new(device, MemberState::Active, false, &budget);
+        let members = devices.into_iter().map(member);
         Array::assemble(map, members.collect(), options)
     }
 
@@ -106,6 +114,7 @@ impl Array {
         Ok(Array {
             info,
             coder: Coder::new(map.code),
+            hides_late_reads: options.hides_late_reads && map.code.spare() > 0,
             map,
             members,
             database: options.database,
@@ -116,7 +125,7 @@ impl Array {
             length: ranks::LENGTH.mutex(()),
             striking: ranks::STRIKING.mutex(()),
             alike: ranks::ALIKE.mutex(Vec::new()),
-            idle_reads: ranks::IDLE_READS.mutex(Vec::new()),
+            idle_reads: ranks::IDLE_READS.mutex(VecDeque::new()),
         })
     }
 
@@ -186,18 +195,49 @@ impl Array {
         self.settle(failures).into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
     }
 
-    /// Reads pages and waits for them.
-    fn read_all(&self, reads: &mut dyn Iterator<Item = OwnedRead>, mut take: impl FnMut(ReadDone)) {
-        let idle = self.idle_reads.lock().pop();
+    /// Reads what `begin` begins, and waits for it. What is left behind of that stays under way
+    /// until somebody reads with the same reads: dropping them would wait for it.
+    pub(crate) fn read_all(
+        &self,
+        begin: impl FnOnce(&mut Reads, &mut InFlight),
+        mut take: impl FnMut(ReadDone),
+    ) {
+        let idle = self.idle_reads.lock().pop_front();
         let (mut own, mut in_flight) = idle.unwrap_or_default();
-        own.begin(self, &mut in_flight, reads);
+        begin(&mut own, &mut in_flight);
         while let Some(done) = own.next(self, &mut in_flight, None) {
             take(done);
         }
         let mut idle = self.idle_reads.lock();
-        if idle.len() < IDLE_READS {
-            idle.push((own, in_flight));
+        if idle.len() < IDLE_READS || own.is_under_way() {
+            idle.push_back((own, in_flight));
         }
+    }
+
+    /// Reads into a buffer, by what `begin` begins.
+    pub(crate) fn read_one(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        begin: impl FnOnce(&mut Reads, &mut InFlight, OwnedRead),
+    ) -> Result<(), DeviceError> {
+        let read = OwnedRead { offset, len: buf.len(), buf: AlignedBuf::zeroed(buf.len()), tag: 0 };
+        let mut outcome = Ok(());
+        self.read_all(
+            |own, in_flight| begin(own, in_flight, read),
+            |done| {
+                buf.copy_from_slice(&done.read.buf[..done.read.len]);
+                outcome = done.outcome;
+            },
+        );
+        outcome
+    }
+
+    /// Takes what idle reads left behind and has come since, so that its devices can be closed.
+    pub(crate) fn drop_reads_left_behind(&self) {
+        let mut idle = std::mem::take(&mut *self.idle_reads.lock());
+        idle.iter_mut().for_each(|(own, _)| own.drop_come(self));
+        self.idle_reads.lock().append(&mut idle);
     }
 }
 
@@ -222,13 +262,9 @@ impl Device for Array {
             }
             _ => {}
         }
-        let read = OwnedRead { offset, len: buf.len(), buf: AlignedBuf::zeroed(buf.len()), tag: 0 };
-        let mut outcome = Ok(());
-        self.read_all(&mut std::iter::once(read), |done| {
-            buf.copy_from_slice(&done.read.buf[..done.read.len]);
-            outcome = done.outcome;
-        });
-        outcome
+        self.read_one(offset, buf, |own, in_flight, read| {
+            own.begin(self, in_flight, &mut std::iter::once(read))
+        })
     }
 
     fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
@@ -255,13 +291,16 @@ impl Device for Array {
         if reads.is_empty() {
             return;
         }
-        self.read_all(&mut reads.into_iter(), |done| {
-            let io = &mut batch[done.read.tag as usize];
-            if let IoOp::Read(buf) = &mut io.op {
-                buf.copy_from_slice(&done.read.buf[..done.read.len]);
-            }
-            io.outcome = done.outcome;
-        });
+        self.read_all(
+            |own, in_flight| own.begin(self, in_flight, &mut reads.into_iter()),
+            |done| {
+                let io = &mut batch[done.read.tag as usize];
+                if let IoOp::Read(buf) = &mut io.op {
+                    buf.copy_from_slice(&done.read.buf[..done.read.len]);
+                }
+                io.outcome = done.outcome;
+            },
+        );
     }
 
     fn begin_read(&self, in_flight: &mut InFlight, read: OwnedRead) {
@@ -279,6 +318,10 @@ impl Device for Array {
         let done = own.next(self, in_flight, until);
         in_flight.put_composed(own);
         done
+    }
+
+    fn hides_late_reads(&self) -> bool {
+        self.hides_late_reads && self.may_lose() > 0
     }
 
     fn read_otherwise(&self, offset: u64, buf: &mut [u8], right: &mut dyn FnMut(&[u8]) -> bool) -> bool {

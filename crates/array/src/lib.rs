@@ -47,6 +47,7 @@ mod shape;
 mod strikes;
 #[doc(hidden)]
 pub mod testing;
+mod wants;
 mod writes;
 
 pub use array::{Array, ArrayOptions, Judge, Length};

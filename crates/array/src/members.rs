@@ -4,7 +4,11 @@ use crate::map::Map;
 use crate::ranks;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use firndb_base::sync::{Arc, RwLock};
-use firndb_device::{Device, DeviceError};
+use firndb_device::{CopyBudget, Device, DeviceError, LateReads};
+
+/// Fragments of late reads for which others may be read at once, after as many reads that were not:
+/// those that all threads have under way on a member when it freezes.
+const COPIES_SAVED: u32 = 256;
 
 /// What a member is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +72,16 @@ pub(crate) struct Member {
     under_way: Arc<AtomicUsize>,
     pub failed_reads: AtomicU64,
     pub repairs: AtomicU64,
+    pub late_reads: LateReads,
 }
 
 impl Member {
-    pub(crate) fn new(device: Arc<dyn Device>, state: MemberState, unrecorded: bool) -> Member {
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        state: MemberState,
+        unrecorded: bool,
+        budget: &Arc<CopyBudget>,
+    ) -> Member {
         Member {
             device: ranks::MEMBER.rwlock(device),
             state: AtomicU8::new(state.byte()),
@@ -79,6 +89,7 @@ impl Member {
             under_way: Arc::default(),
             failed_reads: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
+            late_reads: LateReads::new(true, budget.clone()),
         }
     }
 
@@ -129,6 +140,12 @@ impl Member {
             repairs: self.repairs.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Pays for reads of other fragments in the place of late ones, on all members: one that is frozen
+/// earns nothing.
+pub(crate) fn copy_budget() -> Arc<CopyBudget> {
+    Arc::new(CopyBudget::saving(COPIES_SAVED))
 }
 
 /// A read of a fragment that is under way.

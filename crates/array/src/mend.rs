@@ -181,6 +181,7 @@ impl Array {
         let is_struck = it.state() == MemberState::Struck;
         if is_struck {
             it.set_device(stand_in);
+            self.drop_reads_left_behind();
         }
         is_struck
     }

@@ -82,8 +82,11 @@ impl Array {
         Ok(())
     }
 
-    /// Reads one of the copies, the first that can be read.
+    /// Reads one of the copies, the first that can be read, or comes.
     fn read_a_copy(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        if self.hides_late_reads {
+            return self.read_one(offset, buf, |own, in_flight, read| own.begin_copy(self, in_flight, read));
+        }
         let mut failed = None;
         for member in self.map.holders(offset).filter(|member| self.members[*member].is_read()) {
             match self.members[member].device().read(self.map.meta(offset), buf) {

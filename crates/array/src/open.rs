@@ -4,7 +4,7 @@ use crate::array::{Array, ArrayOptions, Length};
 use crate::code::MEMBERS_MAX;
 use crate::label::Label;
 use crate::map::Map;
-use crate::members::{Member, MemberState, is_enough, readable};
+use crate::members::{Member, MemberState, copy_budget, is_enough, readable};
 use firndb_base::sync::Arc;
 use firndb_device::{Device, DeviceError, DeviceErrorKind, Fill};
 
@@ -42,6 +42,7 @@ impl Array {
         };
         let map = Map::new(first.shape, first.code, first.members, first.block);
         let (mut members, mut why) = (Vec::new(), Vec::new());
+        let budget = copy_budget();
         for (member, label) in found.into_iter().zip(labels) {
             let device = member.device;
             let alike = |label: &Label| {
@@ -58,7 +59,7 @@ impl Array {
                 why.push(has_missed_writes(&*device));
             }
             why.extend(refused);
-            members.push(Member::new(device, state, state != member.state));
+            members.push(Member::new(device, state, state != member.state, &budget));
         }
         enough(&map, &members, &why)?;
         let length = options.length;

@@ -1,69 +1,65 @@
-//! Reads of places: the fragments that give a page back, from the members that are expected first.
+//! Reads of places and of copies: what gives the bytes back, from the members that are expected
+//! first.
 //!
 //! A thread has reads under way on several members. It waits for the oldest, and looks at the
-//! others now and then, so that a slow member holds up only what needs it. A read that fails is
-//! replaced by one of another fragment; a fragment's memory belongs to its read, so that none that
-//! comes late lands on anybody.
+//! others now and then, so that a slow member holds up only what needs it. A read that fails, or
+//! that is late on its member ([`LateReads`](firndb_device::LateReads)), has another fragment read
+//! for it; as many as the code needs count, in whatever order they come. What is late is left under
+//! way: a fragment's memory belongs to its read, so that none that comes late lands on anybody, and
+//! whatever reads with the same `Reads` next takes it and drops it.
 
 use crate::array::Array;
-use crate::cells::Cell;
-use crate::code::MEMBERS_MAX;
-use crate::members::Load;
 use crate::shape::Area;
+use crate::wants::{Part, Row, Want, What};
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
-use firndb_device::{AlignedBuf, Composed, Device, DeviceError, InFlight, OwnedRead, ReadDone};
+use firndb_device::{AlignedBuf, Composed, Device, DeviceError, InFlight, Lateness, OwnedRead, ReadDone};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Most bytes of one read of a member, so that buffers stay small.
-const READ_MAX: u64 = 1 << 20;
+const READ_MAX: usize = 1 << 20;
 /// How long a thread waits for the oldest read before it looks at the other members: at first, and
-/// at most.
+/// at most. Longer by an eighth each time, so that it learns to about that when one has come.
 const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 /// Reads that one thread has under way on an array.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    members: Vec<OnMember>,
+    /// Of a member there may be several, if its device was replaced while reads were under way.
+    on: Vec<OnDevice>,
     /// On members, by number.
     requests: BTreeMap<u64, Request>,
     /// Of the array, by number.
     gathers: BTreeMap<u64, Gather>,
     /// The number of the next of either.
     next: u64,
+    /// When to look for late ones.
+    look_at: Option<Moment>,
 }
 
-#[derive(Debug, Default)]
-struct OnMember {
+/// What is under way on a member's device.
+#[derive(Debug)]
+struct OnDevice {
+    member: usize,
     /// The device of what is under way: a member's may change.
     device: Option<Arc<dyn Device>>,
     in_flight: InFlight,
     requests: usize,
 }
 
-/// A read of a member: adjacent rows.
+/// A read of a member: adjacent rows, or a copy.
 #[derive(Debug)]
 struct Request {
+    /// Its number in `on`.
+    on: usize,
     member: usize,
+    /// By which its member's late reads know it, where they are hidden.
+    late: Option<u64>,
+    /// Others were begun for it, or there are none.
+    is_twice: bool,
     rows: Vec<Part>,
-}
-
-/// A row of a request, and what it is for.
-#[derive(Debug)]
-struct Part {
-    gather: u64,
-    want: usize,
-    fragment: usize,
-    _load: Load,
-}
-
-/// A row that is to be read.
-struct Row {
-    member: usize,
-    offset: u64,
-    part: Part,
 }
 
 /// A read of the array that is not complete.
@@ -71,22 +67,18 @@ struct Row {
 struct Gather {
     read: OwnedRead,
     wants: Vec<Want>,
-    /// Fragments under way.
+    /// Wants that are not met.
     left: usize,
     failed: Option<DeviceError>,
 }
 
-/// A place of a gather.
-#[derive(Debug)]
-struct Want {
-    /// Where it begins in the gather's buffer.
-    at: usize,
-    group: u64,
-    place: u64,
-    /// Fragments that were asked for, a bit each.
-    asked: u32,
-    /// Fragments that came, but for the last.
-    got: Vec<(usize, Box<[u8]>)>,
+/// How metadata is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Metadata {
+    /// As it is given to callers: from copies that are known to be alike.
+    Checked,
+    /// Any copy, as it is.
+    AnyCopy,
 }
 
 impl Composed for Reads {
@@ -103,11 +95,27 @@ impl Reads {
         in_flight: &mut InFlight,
         reads: &mut dyn Iterator<Item = OwnedRead>,
     ) {
+        self.begin_all(array, in_flight, reads, Metadata::Checked);
+    }
+
+    /// Begins to read one of the copies of metadata, whichever comes first.
+    pub(crate) fn begin_copy(&mut self, array: &Array, in_flight: &mut InFlight, read: OwnedRead) {
+        self.begin_all(array, in_flight, &mut std::iter::once(read), Metadata::AnyCopy);
+    }
+
+    fn begin_all(
+        &mut self,
+        array: &Array,
+        in_flight: &mut InFlight,
+        reads: &mut dyn Iterator<Item = OwnedRead>,
+        metadata: Metadata,
+    ) {
         let mut rows = Vec::new();
         for read in reads {
             let number = self.number();
             let avoided = self.members_waited_for(read.offset);
-            let (gather, outcome) = self.begin_one(array, number, read, avoided, &mut rows);
+            let mut gather = Gather { read, wants: Vec::new(), left: 0, failed: None };
+            let outcome = self.begin_one(array, number, &mut gather, (avoided, metadata), &mut rows);
             match outcome {
                 Ok(()) if gather.left > 0 => _ = self.gathers.insert(number, gather),
                 outcome => {
@@ -139,67 +147,87 @@ impl Reads {
         &self,
         array: &Array,
         number: u64,
-        read: OwnedRead,
-        avoided: u32,
+        gather: &mut Gather,
+        (avoided, metadata): (u32, Metadata),
         rows: &mut Vec<Row>,
-    ) -> (Gather, Result<(), DeviceError>) {
-        let mut gather = Gather { read, wants: Vec::new(), left: 0, failed: None };
+    ) -> Result<(), DeviceError> {
         let (offset, len) = (gather.read.offset, gather.read.len);
-        let outcome = array.check(offset, len).and_then(|()| {
-            for area in array.map.shape.areas(offset..offset + len as u64) {
-                match area {
-                    Area::Meta(range) => {
-                        let at = (range.start - offset) as usize;
-                        let bytes = (range.end - range.start) as usize;
-                        array.read_meta(range.start, &mut gather.read.buf[at..at + bytes])?;
-                    }
-                    Area::Places { group, places } => {
-                        for place in places {
-                            let at = (array.map.shape.place_offset(group, place) - offset) as usize;
-                            let mut want = Want { at, group, place, asked: 0, got: Vec::new() };
-                            let needed = array.map.code.needed();
-                            let at = (number, gather.wants.len());
-                            array.choose(&mut want, needed, at, avoided, rows)?;
-                            gather.wants.push(want);
-                            gather.left += needed;
-                        }
+        array.check(offset, len)?;
+        let mut want = |gather: &mut Gather, at: u64, len: usize, what: What| {
+            let at = (at - offset) as usize;
+            let mut want = Want { at, len, what, asked: 0, under_way: 0, got: Vec::new(), is_over: false };
+            let needed = array.needed(what);
+            array.choose(&mut want, needed, (number, gather.wants.len()), avoided, rows)?;
+            gather.wants.push(want);
+            gather.left += 1;
+            Ok(())
+        };
+        for area in array.map.shape.areas(offset..offset + len as u64) {
+            match area {
+                Area::Meta(range) if metadata == Metadata::AnyCopy => {
+                    let what = What::Copy { offset: range.start };
+                    want(gather, range.start, (range.end - range.start) as usize, what)?;
+                }
+                Area::Meta(range) => {
+                    let at = (range.start - offset) as usize;
+                    let bytes = (range.end - range.start) as usize;
+                    array.read_meta(range.start, &mut gather.read.buf[at..at + bytes])?;
+                }
+                Area::Places { group, places } => {
+                    for place in places {
+                        let (shape, what) = (&array.map.shape, What::Place { group, place });
+                        want(gather, shape.place_offset(group, place), shape.page_bytes as usize, what)?;
                     }
                 }
             }
-            Ok(())
-        });
-        (gather, outcome)
+        }
+        Ok(())
     }
 
     /// Reads rows, adjacent ones of a member together.
     fn issue(&mut self, array: &Array, mut rows: Vec<Row>) {
         rows.sort_unstable_by_key(|row| (row.member, row.offset));
-        self.members.resize_with(array.members.len(), OnMember::default);
-        let fragment = array.map.fragment;
-        let most = (READ_MAX / fragment).max(1) as usize;
-        let adjacent = |a: &Row, b: &Row| a.member == b.member && a.offset + fragment == b.offset;
-        let runs = rows.chunk_by(adjacent).flat_map(|run| run.chunks(most));
-        let runs: Vec<usize> = runs.map(<[Row]>::len).collect();
-        let mut reads: Vec<Vec<OwnedRead>> = Vec::new();
-        reads.resize_with(self.members.len(), Vec::new);
+        let now = clock::now();
         let mut rows = rows.into_iter().peekable();
-        for run in runs {
-            let first = rows.peek().expect("a run has a row");
-            let (member, offset, number) = (first.member, first.offset, self.number());
-            let len = run * fragment as usize;
-            reads[member].push(OwnedRead { offset, len, buf: AlignedBuf::zeroed(len), tag: number });
-            let rows = rows.by_ref().take(run).map(|row| row.part).collect();
-            self.requests.insert(number, Request { member, rows });
-        }
-        for (member, reads) in reads.into_iter().enumerate().filter(|(_, reads)| !reads.is_empty()) {
-            let on = &mut self.members[member];
-            if on.requests == 0 {
-                on.device = Some(array.members[member].device());
+        while let Some(member) = rows.peek().map(|row| row.member) {
+            let on = self.on_device(member, array.members[member].device());
+            let mut reads = Vec::new();
+            while let Some(first) = rows.next_if(|row| row.member == member) {
+                let (offset, mut len, mut parts) = (first.offset, first.part.len, vec![first.part]);
+                let is_next = |row: &Row, len: usize| {
+                    row.member == member
+                        && row.offset == offset + len as u64
+                        && len + row.part.len <= READ_MAX
+                };
+                while let Some(row) = rows.next_if(|row| is_next(row, len)) {
+                    len += row.part.len;
+                    parts.push(row.part);
+                }
+                let number = self.number();
+                reads.push(OwnedRead { offset, len, buf: AlignedBuf::zeroed(len), tag: number });
+                let late_reads = array.hides_late_reads.then(|| &array.members[member].late_reads);
+                let late = late_reads.map(|late| late.begin(len, parts.len() as u32, now));
+                self.requests.insert(number, Request { on, member, late, is_twice: false, rows: parts });
             }
+            let on = &mut self.on[on];
             on.requests += reads.len();
             let device = on.device.as_ref().expect("it has one while reads are under way");
             device.begin_reads(&mut on.in_flight, &mut reads.into_iter());
         }
+    }
+
+    /// Where reads of a member's device are kept: what is left behind on the one before is not on
+    /// it.
+    fn on_device(&mut self, member: usize, device: Arc<dyn Device>) -> usize {
+        let is_its = |on: &OnDevice| {
+            on.member == member && on.device.as_ref().is_none_or(|before| Arc::ptr_eq(before, &device))
+        };
+        let at = self.on.iter().position(is_its).unwrap_or_else(|| {
+            self.on.push(OnDevice { member, device: None, in_flight: InFlight::default(), requests: 0 });
+            self.on.len() - 1
+        });
+        self.on[at].device = Some(device);
+        at
     }
 
     /// Waits for the next read of the array to complete, until `until` at most.
@@ -214,67 +242,166 @@ impl Reads {
             if let Some(done) = in_flight.take_done() {
                 return Some(done);
             }
-            let oldest = self.requests.first_key_value()?.1.member;
-            for member in (0..self.members.len()).filter(|member| *member != oldest) {
-                while self.members[member].requests > 0 {
-                    let Some(done) = self.wait(member, Some(clock::now())) else { break };
-                    self.came(array, in_flight, done);
-                }
-            }
+            let Some(expected) = self.expected() else {
+                self.look_at = None;
+                return None;
+            };
+            self.take_come(array, in_flight, Some(expected));
             if let Some(done) = in_flight.take_done() {
                 return Some(done);
             }
-            let alone = self.requests.values().all(|request| request.member == oldest);
-            let next_look = if alone { None } else { clock::now().after(look) };
-            let end = [until, next_look].into_iter().flatten().min();
-            match self.wait(oldest, end) {
-                Some(done) => {
-                    look = LOOK.0;
-                    self.came(array, in_flight, done);
-                }
-                None if until.is_some_and(|until| until <= clock::now()) => return None,
-                None => look = (look * 2).min(LOOK.1),
+            if self.look_at.is_none() && array.hides_late_reads {
+                self.look_at = self.first_late_at(array);
+            }
+            let next_look = if self.is_alone(expected) { None } else { clock::now().after(look) };
+            let end = [until, next_look, self.look_at].into_iter().flatten().min();
+            if let Some(done) = self.wait(expected, end) {
+                look = LOOK.0;
+                self.came(array, in_flight, done);
+                continue;
+            }
+            let now = clock::now();
+            if self.look_at.is_some_and(|look_at| look_at <= now) {
+                self.begin_late(array, now);
+            } else if until.is_some_and(|until| until <= now) {
+                return None;
+            } else {
+                look = (look + look / 8).min(LOOK.1);
             }
         }
     }
 
-    fn wait(&mut self, member: usize, until: Option<Moment>) -> Option<ReadDone> {
-        let on = &mut self.members[member];
+    /// Takes what has come of all devices but one, without a wait.
+    fn take_come(&mut self, array: &Array, in_flight: &mut InFlight, but: Option<usize>) {
+        for on in (0..self.on.len()).filter(|on| Some(*on) != but) {
+            while self.on[on].requests > 0 {
+                let Some(done) = self.wait(on, Some(clock::now())) else { break };
+                self.came(array, in_flight, done);
+            }
+        }
+    }
+
+    /// Takes what was left behind and has come since.
+    pub(crate) fn drop_come(&mut self, array: &Array) {
+        assert!(self.gathers.is_empty(), "nothing waits for it");
+        self.take_come(array, &mut InFlight::default(), None);
+    }
+
+    /// Whether reads of members are left behind.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    fn is_wanted(&self, request: &Request) -> bool {
+        request.rows.iter().any(|part| self.gathers.contains_key(&part.gather))
+    }
+
+    /// On which device the next read is expected: the oldest that is not known to be late.
+    fn expected(&self) -> Option<usize> {
+        let wanted = || self.requests.values().filter(|request| self.is_wanted(request));
+        let first = wanted().find(|request| !request.is_twice).or_else(|| wanted().next());
+        first.map(|request| request.on)
+    }
+
+    /// Whether all that is waited for is on this device.
+    fn is_alone(&self, on: usize) -> bool {
+        self.requests.values().all(|request| request.on == on || !self.is_wanted(request))
+    }
+
+    /// When to look for late reads: when the oldest of any device may be late.
+    fn first_late_at(&self, array: &Array) -> Option<Moment> {
+        let mut seen = 0_u64;
+        let oldest = self.requests.values().filter(|request| {
+            let is_first = !request.is_twice && seen >> (request.on & 63) & 1 == 0;
+            seen |= u64::from(is_first) << (request.on & 63);
+            is_first
+        });
+        oldest.filter_map(|request| array.members[request.member].late_reads.late_at(request.late?)).min()
+    }
+
+    /// Has other fragments read for those that are late, where there are any.
+    #[cold]
+    fn begin_late(&mut self, array: &Array, now: Moment) {
+        let (mut rows, mut next) = (Vec::new(), None::<Moment>);
+        for request in self.requests.values_mut().filter(|request| !request.is_twice) {
+            let Some(late) = request.late else { continue };
+            let has_others = |part: &Part| {
+                let want = self.gathers.get(&part.gather).map(|gather| &gather.wants[part.want]);
+                want.is_some_and(|want| !want.is_over && array.others(want).next().is_some())
+            };
+            if !request.rows.iter().any(has_others) {
+                request.is_twice = true;
+                continue;
+            }
+            match array.members[request.member].late_reads.judge(late, now) {
+                Lateness::LookAt(moment) => next = Some(next.map_or(moment, |next| next.min(moment))),
+                Lateness::Unknown => {}
+                Lateness::Late => {
+                    request.is_twice = true;
+                    for part in &mut request.rows {
+                        let want = self.gathers.get_mut(&part.gather).map(|it| &mut it.wants[part.want]);
+                        let Some(want) = want.filter(|want| !want.is_over) else { continue };
+                        let at = (part.gather, part.want);
+                        if array.choose(want, 1, at, 1 << request.member, &mut rows).is_ok() {
+                            part.instead = rows.last().map(|row| row.part.fragment);
+                        }
+                    }
+                }
+            }
+        }
+        self.look_at = next;
+        self.issue(array, rows);
+    }
+
+    fn wait(&mut self, on: usize, until: Option<Moment>) -> Option<ReadDone> {
+        let on = &mut self.on[on];
         let device = on.device.clone().expect("it has one while reads are under way");
         device.next_read(&mut on.in_flight, until)
     }
 
     /// A read of a member is complete.
     fn came(&mut self, array: &Array, in_flight: &mut InFlight, done: ReadDone) {
-        let Request { member, rows } = self.requests.remove(&done.read.tag).expect("it was under way");
-        let on = &mut self.members[member];
+        let request = self.requests.remove(&done.read.tag).expect("it was under way");
+        let on = &mut self.on[request.on];
         on.requests -= 1;
         if on.requests == 0 {
             // It may have been struck, and is then to be closed.
             on.device = None;
         }
+        let member = &array.members[request.member];
         if done.outcome.is_err() {
-            array.members[member].failed_reads.fetch_add(1, Ordering::Relaxed);
+            member.failed_reads.fetch_add(1, Ordering::Relaxed);
         }
-        let fragment = array.map.fragment as usize;
-        let mut others = Vec::new();
-        for (part, bytes) in rows.into_iter().zip(done.read.buf.chunks(fragment)) {
-            let gather = self.gathers.get_mut(&part.gather).expect("it waits for all of its reads");
+        if let Some(late) = request.late {
+            member.late_reads.complete(late, done.outcome.is_ok() && self.is_in_vain(&request), clock::now());
+        }
+        let (mut others, mut from) = (Vec::new(), 0);
+        for part in request.rows {
+            let bytes = &done.read.buf[from..from + part.len];
+            from += part.len;
+            let Some(gather) = self.gathers.get_mut(&part.gather) else { continue };
             let want = &mut gather.wants[part.want];
-            gather.left -= 1;
-            match &done.outcome {
-                Ok(()) if want.got.len() + 1 < array.map.code.needed() => {
-                    want.got.push((part.fragment, bytes.into()));
-                }
-                Ok(()) => {
-                    let page = want.at..want.at + array.map.shape.page_bytes as usize;
-                    array.decode(&want.got, (part.fragment, bytes), &mut gather.read.buf[page]);
-                }
-                Err(error) => match array.choose(want, 1, (part.gather, part.want), 0, &mut others) {
-                    Ok(()) => gather.left += 1,
-                    Err(_) => gather.failed = Some(error.clone()),
-                },
+            want.under_way -= 1;
+            if want.is_over {
+                continue;
             }
+            let needed = array.needed(want.what);
+            match &done.outcome {
+                Ok(()) if want.got.len() + 1 < needed => {
+                    want.got.push((part.fragment, bytes.into()));
+                    continue;
+                }
+                Ok(()) => array.put(want, (part.fragment, bytes), &mut gather.read.buf),
+                Err(error) => {
+                    let another = array.choose(want, 1, (part.gather, part.want), 0, &mut others);
+                    if another.is_ok() || want.got.len() + want.under_way >= needed {
+                        continue;
+                    }
+                    gather.failed = Some(error.clone());
+                }
+            }
+            want.is_over = true;
+            gather.left -= 1;
             if gather.left == 0 {
                 let gather = self.gathers.remove(&part.gather).expect("it was there");
                 in_flight.complete(gather.read, gather.failed.map_or(Ok(()), Err));
@@ -282,70 +409,14 @@ impl Reads {
         }
         self.issue(array, others);
     }
-}
 
-impl Array {
-    /// Chooses `count` more fragments of a place, which is `want` of `gather`: of members that are
-    /// not to be avoided, if they suffice, those with the fewest reads under way, data before
-    /// parity.
-    fn choose(
-        &self,
-        want: &mut Want,
-        count: usize,
-        (gather, at): (u64, usize),
-        avoided: u32,
-        rows: &mut Vec<Row>,
-    ) -> Result<(), DeviceError> {
-        let (code, cells) = (self.map.code, self.map.cells);
-        let mut candidates = [(0, 0, 0, 0); MEMBERS_MAX];
-        let mut found = 0;
-        for fragment in (0..code.written()).filter(|fragment| want.asked & 1 << fragment == 0) {
-            let cell = cells.cell(want.place, fragment);
-            let member = &self.members[cell.member];
-            if member.is_read() {
-                let is_avoided = avoided >> cell.member & 1;
-                candidates[found] = (is_avoided, member.reads_under_way(), fragment, cell.member);
-                found += 1;
-            }
-        }
-        if found < count {
-            return Err(self.too_few());
-        }
-        candidates[..found].sort_unstable();
-        for (_, _, fragment, member) in candidates[..count].iter().copied() {
-            want.asked |= 1 << fragment;
-            let offset = self.map.row(want.group, cells.cell(want.place, fragment).row);
-            let _load = self.members[member].begin_read();
-            rows.push(Row { member, offset, part: Part { gather, want: at, fragment, _load } });
-        }
-        Ok(())
-    }
-
-    /// Reads a page from the member with the fewest reads under way, without a buffer of its own;
-    /// `false` if pages are not whole on a member, or that read failed.
-    pub(crate) fn read_whole(&self, group: u64, place: u64, page: &mut [u8]) -> bool {
-        if self.map.code.needed() > 1 {
-            return false;
-        }
-        let copies = (0..self.map.code.written()).map(|copy| self.map.cells.cell(place, copy));
-        let copies = copies.filter(|cell| self.members[cell.member].is_read());
-        let load = |cell: &Cell| self.members[cell.member].reads_under_way();
-        let Some(cell) = copies.min_by_key(load) else { return false };
-        let member = &self.members[cell.member];
-        let _load = member.begin_read();
-        let outcome = member.device().read(self.map.row(group, cell.row), page);
-        member.failed_reads.fetch_add(u64::from(outcome.is_err()), Ordering::Relaxed);
-        outcome.is_ok()
-    }
-
-    /// Makes the page of as many fragments as the code needs, of which `last` came last.
-    fn decode(&self, got: &[(usize, Box<[u8]>)], last: (usize, &[u8]), page: &mut [u8]) {
-        let mut present: [(usize, &[u8]); MEMBERS_MAX] = [last; MEMBERS_MAX];
-        for (to, (fragment, bytes)) in present.iter_mut().zip(got) {
-            *to = (*fragment, bytes);
-        }
-        let present = &mut present[..=got.len()];
-        present.sort_unstable_by_key(|(fragment, _)| *fragment);
-        self.coder.decode(present, page);
+    /// Whether something was begun for a late request, and has not come before it.
+    fn is_in_vain(&self, request: &Request) -> bool {
+        request.rows.iter().any(|part| {
+            let want = self.gathers.get(&part.gather).map(|gather| &gather.wants[part.want]);
+            part.instead.zip(want).is_some_and(|(instead, want)| {
+                !want.is_over && want.got.iter().all(|(fragment, _)| *fragment != instead)
+            })
+        })
     }
 }

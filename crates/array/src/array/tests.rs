@@ -26,7 +26,14 @@ fn unit(number: u8) -> AlignedBuf {
 }
 
 fn options(keeper: &Arc<Notes>, threads: bool) -> ArrayOptions {
-    ArrayOptions { database: ID, judge, length: |_, _| None, keeper: keeper.clone(), threads }
+    ArrayOptions {
+        database: ID,
+        judge,
+        length: |_, _| None,
+        keeper: keeper.clone(),
+        threads,
+        hides_late_reads: true,
+    }
 }
 
 /// An array over memory whose devices can be made to fail, and what should be in it.

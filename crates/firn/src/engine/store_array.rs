@@ -109,5 +109,13 @@ fn plain(members: &[Arc<Counting>]) -> Vec<Arc<dyn Device>> {
 
 fn with(database: DatabaseId, keeper: &Arc<StoreKeeper>, options: &Options) -> ArrayOptions {
     let (judge, length) = (store::judge, store::length);
-    ArrayOptions { database, judge, length, keeper: keeper.clone(), threads: options.background }
+    let hides_late_reads = !options.testing.waits_for_late_reads;
+    ArrayOptions {
+        database,
+        judge,
+        length,
+        keeper: keeper.clone(),
+        threads: options.background,
+        hides_late_reads,
+    }
 }

@@ -82,6 +82,7 @@ fn write(cell: &Cell, members: &[Member]) -> Result<Found, DeviceError> {
                 length: |_, _| None,
                 keeper: Arc::new(NoneFails),
                 threads: true,
+                hides_late_reads: true,
             };
             Arc::new(Array::create(devices, cell.layout.code, shape, options)?)
         }

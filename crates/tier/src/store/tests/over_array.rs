@@ -19,7 +19,15 @@ use firndb_device::{
 };
 
 fn options(keeper: &Arc<Notes>) -> ArrayOptions {
-    ArrayOptions { database: DATABASE, judge, length, keeper: keeper.clone(), threads: false }
+    let hides_late_reads = true;
+    ArrayOptions {
+        database: DATABASE,
+        judge,
+        length,
+        keeper: keeper.clone(),
+        threads: false,
+        hides_late_reads,
+    }
 }
 
 fn array(code: Code, devices: Vec<Arc<dyn Device>>) -> (Arc<Array>, Arc<Notes>) {
