@@ -1,78 +1,263 @@
-//! Fragments for a member that is being filled, made of what the others have of many places.
+//! A member that is being filled: its copies of metadata, and fragments made of what the others
+//! have of many places.
 //!
 //! Every fragment of the places that a member can give is read, on all members side by side; rows
 //! that lie between are read with them where that makes fewer reads. Of those that the code needs
 //! all are made anew, and compared with those that were read: what the members do not agree on is
-//! noticed without a second read. Only rows of the places are written, adjacent ones together.
+//! noticed without a second read. Only rows of the places are written, adjacent ones together,
+//! while the fragments of the next places are read. Places of which a fragment could not be read
+//! go one by one. Of metadata, what all other members have alike is written together, and all else
+//! goes one by one.
+//!
+//! Why a crash loses nothing: what is written here is in no other member's place, and counts only
+//! when the keeper has written down that the member is filled so far, after a sync
+//! ([`Array::sync_rebuilt`]). What the places hold stays so from before the first fragment is read
+//! until the member's is written, since their range is taken for as long; other threads' writes go
+//! to the member as well, before or after.
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
+use crate::label::Label;
+use crate::members::Load;
 use crate::writes::copied;
 use firndb_base::clock;
+use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
-use firndb_device::{AlignedBuf, DeviceError, Durability, InFlight, Io, IoOp, OwnedRead};
+use firndb_device::{AlignedBuf, Device, DeviceError, Durability, InFlight, Io, IoOp, OwnedRead};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+/// Places that are rebuilt together; what would write to them, or to as many after them, waits
+/// meanwhile.
+const REBUILT_TOGETHER: u64 = 256;
+/// Most bytes of metadata that are compared together.
+const META_TOGETHER: u64 = 256 << 10;
 /// Bytes that are read for nothing rather than by one more read.
 const GAP_BYTES: u64 = 32 << 10;
+
+/// What a unit of metadata consists of that could not be filled: it is no unit, and not zeros.
+const LEFT_OUT: u8 = 0xA5;
+
+/// Reads that are under way on members, side by side.
+#[derive(Default)]
+struct SideBySide {
+    under_way: Vec<OnMember>,
+    given: Given,
+}
+
+struct OnMember {
+    member: usize,
+    device: Arc<dyn Device>,
+    in_flight: InFlight,
+    _loads: Vec<Load>,
+}
+
+/// What members gave: bytes by the tag of their read, without those that failed.
+type Given = BTreeMap<usize, BTreeMap<u64, AlignedBuf>>;
+
+/// Places whose fragments are being read.
+struct Reading {
+    /// Of the file above.
+    range: Range<u64>,
+    /// Those that are used and have a fragment on the member.
+    places: Vec<u64>,
+    reads: SideBySide,
+}
 
 /// Rows of a group that were read: of each member, by their first row.
 struct Found {
     fragment: usize,
-    members: Vec<BTreeMap<u64, AlignedBuf>>,
+    members: Given,
 }
 
 impl Found {
     fn row(&self, member: usize, row: u64) -> Option<&[u8]> {
-        let (first, bytes) = self.members[member].range(..=row).next_back()?;
+        let (first, bytes) = self.members.get(&member)?.range(..=row).next_back()?;
         let at = (row - first) as usize * self.fragment;
         bytes.get(at..at + self.fragment)
     }
 }
 
+impl SideBySide {
+    /// Begins to read from a member.
+    fn begin(&mut self, array: &Array, member: usize, reads: Vec<OwnedRead>) {
+        let it = &array.members[member];
+        let (device, mut in_flight) = (it.device(), InFlight::default());
+        let _loads = reads.iter().map(|_| it.begin_read()).collect();
+        device.begin_reads(&mut in_flight, &mut reads.into_iter());
+        self.under_way.push(OnMember { member, device, in_flight, _loads });
+    }
+
+    /// Takes what has come. Some devices begin only when they are asked for that.
+    fn look(&mut self, array: &Array) {
+        for on in &mut self.under_way {
+            on.take(array, &mut self.given, Some(clock::now()));
+        }
+    }
+
+    /// Waits for all of it.
+    fn finish(mut self, array: &Array) -> Given {
+        self.look(array);
+        for on in &mut self.under_way {
+            while on.in_flight.count() > 0 {
+                on.take(array, &mut self.given, None);
+            }
+        }
+        self.given
+    }
+}
+
+impl OnMember {
+    fn take(&mut self, array: &Array, given: &mut Given, until: Option<clock::Moment>) {
+        let Some(done) = self.device.next_read(&mut self.in_flight, until) else { return };
+        match done.outcome {
+            Ok(()) => _ = given.entry(self.member).or_default().insert(done.read.tag, done.read.buf),
+            Err(_) => _ = array.members[self.member].failed_reads.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
 impl Array {
-    /// Fills a member with its fragments of these places, which have one on it each and ascend.
-    /// Returns of how many the other members do not agree; `None`, and nothing is written, if some
-    /// could not be read.
+    /// As [`Array::rebuild_group`], of the metadata before group 0.
+    pub fn rebuild_before_groups(&self, member: usize) -> Result<u64, DeviceError> {
+        self.rebuild_units(member, 0..self.map.shape.groups_start)
+    }
+
+    /// Makes what a member that is being filled should have of a group: its metadata, and fragments
+    /// of the places that are `used`, which is asked while nothing is written to them. Returns how
+    /// many units and pages of these the other members could not give, or do not agree on.
     ///
-    /// Errors: the member cannot be written: it is struck, unless it is full.
-    pub(crate) fn fill_together(
+    /// Errors: the member cannot be written: it is struck, unless it is full. Or another one does
+    /// not answer.
+    pub fn rebuild_group(
+        &self,
+        member: usize,
+        group: u64,
+        used: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<u64, DeviceError> {
+        let shape = &self.map.shape;
+        let start = shape.group_start(group);
+        let mut left_out = self.rebuild_units(member, start..start + shape.places_start)?;
+        let range = |first: u64| {
+            let end = (first + REBUILT_TOGETHER).min(shape.places);
+            shape.place_offset(group, first)..shape.place_offset(group, end)
+        };
+        let mut firsts = (0..shape.places).step_by(REBUILT_TOGETHER as usize).peekable();
+        while let Some(first) = firsts.next() {
+            let mut taken = self.ranges.take_one(range(first));
+            let mut reading = Some(self.begin_reading(member, group, first, range(first), used));
+            while let Some(Reading { range: own, places, reads }) = reading.take() {
+                let (fragment, members) = (self.map.fragment as usize, reads.finish(self));
+                let found = Found { fragment, members };
+                // The next places are read while these are written, unless another thread waits for
+                // them, or for all: it gets them first.
+                if let Some(next) = firsts.next_if(|next| taken.try_take_one(range(*next))) {
+                    reading = Some(self.begin_reading(member, group, next, range(next), used));
+                }
+                left_out += self.fill_places(member, group, &places, &found)?;
+                taken.give_back(&own);
+            }
+        }
+        Ok(left_out)
+    }
+
+    /// Begins to read what all members that are read have of the places of a range that are used
+    /// and have a fragment on a member that is filled.
+    fn begin_reading(
+        &self,
+        filled: usize,
+        group: u64,
+        first: u64,
+        range: Range<u64>,
+        used: &mut dyn FnMut(u64) -> bool,
+    ) -> Reading {
+        let (fragment, cells) = (self.map.fragment, self.map.cells);
+        let numbers = 0..self.map.code.written();
+        let has_own = |place: u64| numbers.clone().any(|number| cells.cell(place, number).member == filled);
+        let end = first + (range.end - range.start) / self.map.shape.page_bytes;
+        let places: Vec<u64> = (first..end).filter(|place| has_own(*place) && used(*place)).collect();
+        let mut rows: Vec<Vec<u64>> = vec![Vec::new(); self.members.len()];
+        for cell in places.iter().flat_map(|place| numbers.clone().map(|number| cells.cell(*place, number))) {
+            rows[cell.member].push(cell.row);
+        }
+        let mut reads = SideBySide::default();
+        for (member, rows) in rows.iter().enumerate().filter(|(member, _)| self.members[*member].is_read()) {
+            let near = |a: &u64, b: &u64| (b - a - 1) * fragment <= GAP_BYTES;
+            let read = |run: &[u64]| {
+                let len = ((run[run.len() - 1] - run[0] + 1) * fragment) as usize;
+                let offset = self.map.row(group, run[0]);
+                OwnedRead { offset, len, buf: AlignedBuf::zeroed(len), tag: run[0] }
+            };
+            reads.begin(self, member, rows.chunk_by(near).map(read).collect());
+        }
+        reads.look(self);
+        Reading { range, places, reads }
+    }
+
+    /// Fills a member with its fragments of these places, which have one on it each and ascend.
+    /// Returns how many the others could not give, or do not agree on.
+    ///
+    /// Errors: the member cannot be written: it is struck, unless it is full. Or another one does
+    /// not answer.
+    fn fill_places(
         &self,
         member: usize,
         group: u64,
         places: &[u64],
-    ) -> Result<Option<u64>, DeviceError> {
-        let Some(found) = self.read_fragments(group, places) else { return Ok(None) };
+        found: &Found,
+    ) -> Result<u64, DeviceError> {
         let (written, fragment) = (self.map.code.written(), self.map.fragment as usize);
-        let cell = |place: u64, number: usize| self.map.cells.cell(place, number);
-        let rows = places.iter().filter_map(|place| {
-            (0..written).map(|number| cell(*place, number)).find(|cell| cell.member == member)
-        });
-        let rows: Vec<u64> = rows.map(|cell| cell.row).collect();
-        assert_eq!(rows.len(), places.len(), "each place has a fragment on the member");
         let mut page = AlignedBuf::zeroed(self.map.shape.page_bytes as usize);
         let mut made = AlignedBuf::zeroed(written * fragment);
-        let (mut runs, mut disagreeing) = (Vec::new(), 0);
-        for (at, place) in places.iter().enumerate() {
+        let (mut runs, mut alone, mut left_out) = (Vec::<(u64, Vec<u8>)>::new(), Vec::new(), 0);
+        for place in places.iter().copied() {
+            let cell = |number: usize| self.map.cells.cell(place, number);
             let given = |number: usize| {
-                let cell = cell(*place, number);
+                let cell = cell(number);
                 found.row(cell.member, cell.row).filter(|_| cell.member != member)
             };
-            if !self.make_all(&given, &mut page, &mut made) {
-                return Ok(None);
+            let failed =
+                |number: usize| self.members[cell(number).member].is_read() && given(number).is_none();
+            if (0..written).any(failed) || !self.make_all(&given, &mut page, &mut made) {
+                alone.push(place);
+                continue;
             }
             let of = |number: usize| &made[number * fragment..][..fragment];
             let differs = |number: usize| given(number).is_some_and(|given| given != of(number));
-            disagreeing += u64::from((0..written).any(differs));
-            let own = (0..written).find(|number| cell(*place, *number).member == member);
-            let own = of(own.expect("it has one"));
+            left_out += u64::from((0..written).any(differs));
+            let own = (0..written).find(|number| cell(*number).member == member).expect("it has one");
+            let row = cell(own).row;
             match runs.last_mut() {
-                Some((_, bytes)) if rows[at - 1] + 1 == rows[at] => Vec::extend_from_slice(bytes, own),
-                _ => runs.push((rows[at], own.to_vec())),
+                Some((first, bytes)) if *first + (bytes.len() / fragment) as u64 == row => {
+                    bytes.extend_from_slice(of(own));
+                }
+                _ => runs.push((row, of(own).to_vec())),
             }
         }
-        self.write_runs(member, group, &runs)?;
-        Ok(Some(disagreeing))
+        let at = |(row, bytes): &(u64, Vec<u8>)| (self.map.row(group, *row), copied(bytes));
+        self.write_runs(member, runs.iter().map(at).collect())?;
+        for place in alone {
+            let fill = || self.fill_alone(member, group, place).transpose();
+            left_out += u64::from(self.given(fill)?.transpose()?.unwrap_or(true));
+        }
+        Ok(left_out)
+    }
+
+    /// Fills a member with its fragment of one place, of whatever gives it. Returns whether the
+    /// others' fragments do not agree; `None` if they cannot be read.
+    fn fill_alone(&self, member: usize, group: u64, place: u64) -> Result<Option<bool>, DeviceError> {
+        let device = self.members[member].device();
+        let mut page = AlignedBuf::zeroed(self.map.shape.page_bytes as usize);
+        if self.read(self.map.shape.place_offset(group, place), &mut page).is_err() {
+            return Ok(None);
+        }
+        let mut rows = self.encode(place..place + 1, &page);
+        if let (row, Some(bytes)) = &rows[member] {
+            let written = device.write(self.map.row(group, *row), bytes, Durability::Later);
+            self.struck_if_failed(member, &device, written)?;
+        }
+        rows[member].1 = None;
+        Ok(Some(self.disagree(group, &rows)))
     }
 
     /// Makes all fragments of a page, next to each other, of as many as the code needs of those
@@ -98,69 +283,140 @@ impl Array {
         true
     }
 
-    /// Reads what all members that are read have of these places; `None` if a read fails.
-    fn read_fragments(&self, group: u64, places: &[u64]) -> Option<Found> {
-        let (fragment, cells) = (self.map.fragment, self.map.cells);
-        let mut rows: Vec<Vec<u64>> = vec![Vec::new(); self.members.len()];
-        for place in places {
-            for number in 0..self.map.code.written() {
-                let cell = cells.cell(*place, number);
-                rows[cell.member].push(cell.row);
-            }
-        }
-        let mut under_way = Vec::new();
-        for (member, rows) in self.members.iter().zip(&rows) {
-            let device = member.device();
-            let (mut in_flight, mut loads) = (InFlight::default(), Vec::new());
-            if member.is_read() {
-                let near = |a: &u64, b: &u64| (b - a - 1) * fragment <= GAP_BYTES;
-                let mut reads = rows.chunk_by(near).map(|run| {
-                    loads.push(member.begin_read());
-                    let len = ((run[run.len() - 1] - run[0] + 1) * fragment) as usize;
-                    let offset = self.map.row(group, run[0]);
-                    OwnedRead { offset, len, buf: AlignedBuf::zeroed(len), tag: run[0] }
-                });
-                device.begin_reads(&mut in_flight, &mut reads);
-            }
-            under_way.push((device, in_flight, loads));
-        }
-        let mut found = Found { fragment: fragment as usize, members: Vec::new() };
-        // A device may hand its reads over only when it is asked for them: all are, before one is
-        // waited for.
-        let first: Vec<_> = under_way
-            .iter_mut()
-            .map(|(device, in_flight, _)| device.next_read(in_flight, Some(clock::now())))
-            .collect();
-        let mut failed = false;
-        for ((member, (device, mut in_flight, _loads)), first) in
-            self.members.iter().zip(under_way).zip(first)
-        {
-            let mut of_member = BTreeMap::new();
-            let mut next = first;
-            while let Some(done) = next.take().or_else(|| device.next_read(&mut in_flight, None)) {
-                if done.outcome.is_err() {
-                    member.failed_reads.fetch_add(1, Ordering::Relaxed);
-                    failed = true;
-                }
-                of_member.insert(done.read.tag, done.read.buf);
-            }
-            found.members.push(of_member);
-        }
-        (!failed).then_some(found)
+    /// Whether a member that is read has another fragment of a place than these rows, which were
+    /// made of what some of the members gave, or cannot read its own.
+    fn disagree(&self, group: u64, rows: &[(u64, Option<AlignedBuf>)]) -> bool {
+        self.members.iter().zip(rows).filter(|(member, _)| member.is_read()).any(|(member, (row, wanted))| {
+            let Some(wanted) = wanted else { return false };
+            let mut found = AlignedBuf::zeroed(wanted.len());
+            let read = member.device().read(self.map.row(group, *row), &mut found);
+            read.is_err() || found[..] != wanted[..]
+        })
     }
 
-    /// Writes runs of rows of a group, each from its first row on.
-    fn write_runs(&self, member: usize, group: u64, runs: &[(u64, Vec<u8>)]) -> Result<(), DeviceError> {
-        let data: Vec<(u64, AlignedBuf)> =
-            runs.iter().map(|(first, bytes)| (self.map.row(group, *first), copied(bytes))).collect();
-        let mut batch: Vec<Io<'_>> = data
-            .iter()
-            .map(|(offset, data)| Io {
-                offset: *offset,
-                op: IoOp::Write(data, Durability::Later),
-                outcome: Ok(()),
-            })
-            .collect();
+    /// Metadata of a member that is being filled. A unit of which no copy can be read becomes one
+    /// that is no unit on it, so that it is not taken for one that was never written.
+    fn rebuild_units(&self, member: usize, range: Range<u64>) -> Result<u64, DeviceError> {
+        let units = self.units(range);
+        let mut left_out = 0;
+        let mut left = &units[..];
+        while let Some(first) = left.first() {
+            let fits = |unit: &Range<u64>| unit.end - first.start <= META_TOGETHER;
+            let count = left.iter().take_while(|unit| fits(unit)).count().max(1);
+            let (together, others) = left.split_at(count);
+            left = others;
+            let _taken = self.ranges.take_one(first.start..together[count - 1].end);
+            for unit in self.fill_units(member, together)? {
+                left_out += u64::from(!self.fill_unit(member, unit)?);
+            }
+        }
+        match self.members[member].is_written() {
+            true => Ok(left_out),
+            false => Err(self.too_few()),
+        }
+    }
+
+    /// Fills a member with those of adjacent units, whose range the caller has taken, of which all
+    /// other members have the same copy; returns the rest.
+    ///
+    /// Errors: the member cannot be written: it is struck, unless it is full.
+    fn fill_units<'a>(
+        &self,
+        member: usize,
+        units: &'a [Range<u64>],
+    ) -> Result<Vec<&'a Range<u64>>, DeviceError> {
+        let whole = units[0].start..units[units.len() - 1].end;
+        let (offset, len) = (self.map.meta(whole.start), (whole.end - whole.start) as usize);
+        let holders: Vec<usize> = self.map.holders(whole.start).collect();
+        let holders = || holders.iter().copied().filter(|holder| self.members[*holder].is_written());
+        if self.check(whole.start, len).is_err() || !holders().any(|holder| self.members[holder].is_read()) {
+            return Ok(units.iter().collect());
+        }
+        let mut reads = SideBySide::default();
+        for holder in holders() {
+            reads.begin(self, holder, vec![OwnedRead { offset, len, buf: AlignedBuf::zeroed(len), tag: 0 }]);
+        }
+        let given = reads.finish(self);
+        let copy = |holder: usize| given.get(&holder).and_then(|reads| reads.get(&0));
+        let others: Option<Vec<&AlignedBuf>> =
+            holders().filter(|holder| *holder != member).map(copy).collect();
+        let Some((right, others)) = others.as_ref().and_then(|others| others.split_first()) else {
+            return Ok(units.iter().collect());
+        };
+        let is_held = holders().any(|holder| holder == member);
+        let (mut alike, mut rest, mut runs) = (Vec::new(), Vec::new(), Vec::<(u64, Vec<u8>)>::new());
+        for unit in units {
+            let part = (unit.start - whole.start) as usize..(unit.end - whole.start) as usize;
+            let is_right = |copy: &AlignedBuf| copy[part.clone()] == right[part.clone()];
+            if !others.iter().all(|copy| is_right(copy)) {
+                rest.push(unit);
+                continue;
+            }
+            alike.push(unit);
+            if is_held && !copy(member).is_some_and(is_right) {
+                match runs.last_mut() {
+                    Some((first, bytes)) if *first + bytes.len() as u64 == self.map.meta(unit.start) => {
+                        bytes.extend_from_slice(&right[part]);
+                    }
+                    _ => runs.push((self.map.meta(unit.start), right[part].to_vec())),
+                }
+            }
+        }
+        self.write_runs(member, runs.iter().map(|(at, bytes)| (*at, copied(bytes))).collect())?;
+        alike.into_iter().for_each(|unit| self.set_alike(unit.clone()));
+        Ok(rest)
+    }
+
+    /// Makes all copies of a unit alike, whose range the caller has taken; returns whether the
+    /// others could give it.
+    fn fill_unit(&self, member: usize, unit: &Range<u64>) -> Result<bool, DeviceError> {
+        if self.check(unit.start, 1).is_err() {
+            return Ok(true);
+        }
+        let made = self.given(|| self.make_taken_alike(unit).ok())?;
+        if made.is_some() && self.is_alike(unit) {
+            return Ok(true);
+        }
+        let is_given = made.is_some();
+        let bytes = made.unwrap_or_else(|| {
+            self.set_doubted(unit);
+            let mut bytes = AlignedBuf::zeroed((unit.end.min(self.len()) - unit.start) as usize);
+            bytes.fill(LEFT_OUT);
+            bytes
+        });
+        // Perhaps it is this member that could not be written: then that ends the filling.
+        if self.map.holders(unit.start).any(|holder| holder == member) {
+            let device = self.members[member].device();
+            let written = device.write(self.map.meta(unit.start), &bytes, Durability::Later);
+            self.struck_if_failed(member, &device, written)?;
+        }
+        Ok(is_given)
+    }
+
+    /// What `read` gets from the other members; `None` if it cannot be read, though all of them
+    /// answer: something is wrong in that place.
+    ///
+    /// Errors: one of them does not answer. What it has may be there still, and is the only copy
+    /// perhaps: it is not left out, and the filling has to wait.
+    fn given<T>(&self, mut read: impl FnMut() -> Option<T>) -> Result<Option<T>, DeviceError> {
+        for _ in 0..2 {
+            if let Some(got) = read() {
+                return Ok(Some(got));
+            }
+            for member in self.members.iter().filter(|member| member.is_read()) {
+                Label::read(&*member.device())?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes to a member that is being filled.
+    fn write_runs(&self, member: usize, runs: Vec<(u64, AlignedBuf)>) -> Result<(), DeviceError> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let write = |(offset, data)| Io { offset, op: IoOp::Write(data, Durability::Later), outcome: Ok(()) };
+        let mut batch: Vec<Io<'_>> = runs.iter().map(|(at, data)| write((*at, &data[..]))).collect();
         let device = self.members[member].device();
         device.submit(&mut batch);
         let failed = batch.into_iter().find_map(|io| io.outcome.err());

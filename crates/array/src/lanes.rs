@@ -8,9 +8,10 @@
 
 use crate::ranks;
 use firndb_base::sync::{Arc, Condvar, Mutex, thread};
-use firndb_device::{AlignedBuf, Device, DeviceError, Durability, Io, IoOp};
+use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability, Io, IoOp};
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A write of a job.
 pub(crate) struct Write {
@@ -98,7 +99,24 @@ impl std::fmt::Debug for Lanes {
 }
 
 impl Job {
+    /// Does it. One that panics has failed: its caller would wait for it forever, or return while
+    /// others of the call are under way, and the lane would have a thread less.
     fn run(self) -> Vec<Failure> {
+        let (member, device) = (self.member, self.device.clone());
+        let mut parts = match &self.work {
+            Work::Write(writes) => writes.iter().map(|write| write.io).collect(),
+            _ => Vec::from([0]),
+        };
+        catch_unwind(AssertUnwindSafe(|| self.perform())).unwrap_or_else(|_| {
+            parts.dedup();
+            let message = format!("{}: a call of it panicked", device.info().name);
+            let error = DeviceError::new(DeviceErrorKind::Failed, message);
+            let failed = |io: usize| Failure { member, device: device.clone(), io, error: error.clone() };
+            parts.into_iter().map(failed).collect()
+        })
+    }
+
+    fn perform(self) -> Vec<Failure> {
         let Job { member, device, work } = self;
         let fail = |io: usize, error: DeviceError| Failure { member, device: device.clone(), io, error };
         let whole = |outcome: Result<(), DeviceError>| {

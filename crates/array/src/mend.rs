@@ -3,7 +3,6 @@
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
-use crate::label::Label;
 use crate::members::{MemberState, is_enough, readable};
 use crate::meta::each_unit;
 use crate::shape::Area;
@@ -11,12 +10,6 @@ use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
 use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability};
 use std::ops::Range;
-
-/// Places that are rebuilt together; what would write to them waits meanwhile.
-const REBUILT_TOGETHER: u64 = 256;
-
-/// What a unit of metadata consists of that could not be filled: it is no unit, and not zeros.
-const LEFT_OUT: u8 = 0xA5;
 
 /// The fragments of a place: each that could be read.
 type Fragments = Vec<Option<AlignedBuf>>;
@@ -211,38 +204,6 @@ impl Array {
         self.rebuild_meta(0..self.map.shape.groups_start)
     }
 
-    /// As [`Array::rebuild_group`], of the metadata before group 0.
-    pub fn rebuild_before_groups(&self, member: usize) -> Result<u64, DeviceError> {
-        self.rebuild_units(member, 0..self.map.shape.groups_start)
-    }
-
-    /// Makes what a member that is being filled should have of a group: its metadata, and fragments
-    /// of the places that are `used`, which is asked while nothing is written to them. Returns how
-    /// many units and pages of these the other members could not give, or do not agree on.
-    ///
-    /// Errors: the member cannot be written: it is struck, unless it is full. Or another one does
-    /// not answer.
-    pub fn rebuild_group(
-        &self,
-        member: usize,
-        group: u64,
-        used: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<u64, DeviceError> {
-        let shape = &self.map.shape;
-        let mut first = 0;
-        let mut left_out = self
-            .rebuild_units(member, shape.group_start(group)..shape.group_start(group) + shape.places_start)?;
-        while first < shape.places {
-            let end = (first + REBUILT_TOGETHER).min(shape.places);
-            let _taken =
-                self.ranges.take_one(shape.place_offset(group, first)..shape.place_offset(group, end));
-            let places: Vec<u64> = (first..end).filter(|place| used(*place)).collect();
-            left_out += self.rebuild_places(member, group, &places)?;
-            first = end;
-        }
-        Ok(left_out)
-    }
-
     /// Compares the copies of a group's metadata on all members that are written, and mends those
     /// that differ.
     pub fn scrub_group(&self, group: u64) -> Result<(), DeviceError> {
@@ -259,7 +220,7 @@ impl Array {
         outcome
     }
 
-    fn units(&self, range: Range<u64>) -> Vec<Range<u64>> {
+    pub(crate) fn units(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut units = Vec::new();
         each_unit(&self.map, range, |unit| units.push(unit));
         units
@@ -271,103 +232,6 @@ impl Array {
             Err(error) if error.kind != DeviceErrorKind::OutOfRange => Err(error),
             _ => Ok(()),
         }
-    }
-
-    /// Metadata of a member that is being filled. A unit of which no copy can be read becomes one
-    /// that is no unit on it, so that it is not taken for one that was never written.
-    fn rebuild_units(&self, member: usize, range: Range<u64>) -> Result<u64, DeviceError> {
-        let mut left_out = 0;
-        for unit in self.units(range) {
-            let _taken = self.ranges.take_one(unit.clone());
-            if self.check(unit.start, 1).is_err() {
-                continue;
-            }
-            let made = self.given(|| self.make_taken_alike(&unit).ok())?;
-            if made.is_some() && self.is_alike(&unit) {
-                continue;
-            }
-            let bytes = made.unwrap_or_else(|| {
-                left_out += 1;
-                self.set_doubted(&unit);
-                let mut bytes = AlignedBuf::zeroed((unit.end.min(self.len()) - unit.start) as usize);
-                bytes.fill(LEFT_OUT);
-                bytes
-            });
-            // Perhaps it is this member that could not be written: then that ends the filling.
-            if self.map.holders(unit.start).any(|holder| holder == member) {
-                let device = self.members[member].device();
-                let written = device.write(self.map.meta(unit.start), &bytes, Durability::Later);
-                self.struck_if_failed(member, &device, written)?;
-            }
-        }
-        match self.members[member].is_written() {
-            true => Ok(left_out),
-            false => Err(self.too_few()),
-        }
-    }
-
-    fn rebuild_places(&self, member: usize, group: u64, places: &[u64]) -> Result<u64, DeviceError> {
-        let page_bytes = self.map.shape.page_bytes as usize;
-        let own = |place: u64| {
-            (0..self.map.code.written()).any(|number| self.map.cells.cell(place, number).member == member)
-        };
-        let places: Vec<u64> = places.iter().copied().filter(|place| own(*place)).collect();
-        if places.is_empty() {
-            return Ok(0);
-        }
-        if let Some(disagreeing) = self.fill_together(member, group, &places)? {
-            return Ok(disagreeing);
-        }
-        // Something cannot be read: each place by itself, of whatever gives it.
-        let device = self.members[member].device();
-        // Returns whether the others' fragments do not agree; `None` if they cannot be read.
-        let fill = |place: u64| -> Result<Option<bool>, DeviceError> {
-            let mut page = AlignedBuf::zeroed(page_bytes);
-            if self.read(self.map.shape.place_offset(group, place), &mut page).is_err() {
-                return Ok(None);
-            }
-            let mut rows = self.encode(place..place + 1, &page);
-            if let (row, Some(bytes)) = &rows[member] {
-                let written = device.write(self.map.row(group, *row), bytes, Durability::Later);
-                self.struck_if_failed(member, &device, written)?;
-            }
-            rows[member].1 = None;
-            Ok(Some(self.disagree(group, &rows)))
-        };
-        let mut left_out = 0;
-        for place in places {
-            let filled = self.given(|| fill(place).transpose())?.transpose()?;
-            left_out += u64::from(filled.unwrap_or(true));
-        }
-        Ok(left_out)
-    }
-
-    /// What `read` gets from the other members; `None` if it cannot be read, though all of them
-    /// answer: something is wrong in that place.
-    ///
-    /// Errors: one of them does not answer. What it has may be there still, and is the only copy
-    /// perhaps: it is not left out, and the filling has to wait.
-    fn given<T>(&self, mut read: impl FnMut() -> Option<T>) -> Result<Option<T>, DeviceError> {
-        for _ in 0..2 {
-            if let Some(got) = read() {
-                return Ok(Some(got));
-            }
-            for member in self.members.iter().filter(|member| member.is_read()) {
-                Label::read(&*member.device())?;
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether a member that is read has another fragment of a place than these rows, which were
-    /// made of what some of the members gave, or cannot read its own.
-    fn disagree(&self, group: u64, rows: &[(u64, Option<AlignedBuf>)]) -> bool {
-        self.members.iter().zip(rows).filter(|(member, _)| member.is_read()).any(|(member, (row, wanted))| {
-            let Some(wanted) = wanted else { return false };
-            let mut found = AlignedBuf::zeroed(wanted.len());
-            let read = member.device().read(self.map.row(group, *row), &mut found);
-            read.is_err() || found[..] != wanted[..]
-        })
     }
 
     pub(crate) fn struck_if_failed(

@@ -40,6 +40,11 @@ impl State {
         let overlap = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
         others.into_iter().any(|other| ranges.iter().any(|own| overlap(own, other)))
     }
+
+    fn give_back(&mut self, own: &Range<u64>) {
+        let at = self.taken.iter().position(|range| range == own).expect("it was taken");
+        self.taken.swap_remove(at);
+    }
 }
 
 impl Ranges {
@@ -70,12 +75,45 @@ impl Ranges {
     }
 }
 
+impl Taken<'_> {
+    /// Takes one more range, unless another thread has any byte of it or waits for one: this thread
+    /// does not wait for it, since a thread that wants both would have to wait for this one.
+    pub(crate) fn try_take_one(&mut self, range: Range<u64>) -> bool {
+        let mut state = self.ranges.state.lock();
+        let wanted = [range];
+        let is_free = !state.is_barred(&wanted, u64::MAX);
+        if is_free {
+            let [range] = wanted;
+            state.taken.push(range.clone());
+            self.own.push(range);
+        }
+        is_free
+    }
+
+    /// Gives one of its ranges back.
+    pub(crate) fn give_back(&mut self, range: &Range<u64>) {
+        let mut state = self.ranges.state.lock();
+        let own = self.own.iter().position(|own| own == range).expect("it has it");
+        let range = self.own.swap_remove(own);
+        state.give_back(&range);
+        drop(state);
+        self.ranges.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+impl Ranges {
+    /// Whether a thread waits for a range.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
+    }
+}
+
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let mut state = self.ranges.state.lock();
         for own in &self.own {
-            let at = state.taken.iter().position(|range| range == own).expect("it was taken");
-            state.taken.swap_remove(at);
+            state.give_back(own);
         }
         drop(state);
         self.ranges.freed.notify_all();

@@ -1,3 +1,4 @@
+mod filling;
 mod late;
 mod replacing;
 

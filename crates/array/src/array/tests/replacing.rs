@@ -7,11 +7,11 @@ fn failed() -> DeviceError {
     DeviceError::new(DeviceErrorKind::Failed, "it failed")
 }
 
-fn give_up(rig: &Rig, member: usize) {
+pub(super) fn give_up(rig: &Rig, member: usize) {
     assert_eq!(rig.array.give_up(member, || Ok::<(), DeviceError>(())), Ok(true));
 }
 
-fn state(rig: &Rig, member: usize) -> MemberState {
+pub(super) fn state(rig: &Rig, member: usize) -> MemberState {
     rig.array.status()[member].state
 }
 
@@ -102,8 +102,8 @@ fn metadata_that_the_others_cannot_give_is_no_unit_on_the_new_member() {
     give_up(&rig, 0);
     let new = Arc::new(MemoryDevice::new("new"));
     rig.array.replace(0, new.clone(), 2).unwrap();
-    // It answers when it is asked who it is, and does not give the unit.
-    for nth in [0, 2] {
+    // It answers when it is asked who it is, and does not give the unit, with others or alone.
+    for nth in [0, 1, 3] {
         rig.faults[1].fail_nth(nth, Calls::Reads, DeviceErrorKind::Failed);
     }
     assert_eq!(rig.array.rebuild_group(0, 1, &mut |_| false), Ok(1));
