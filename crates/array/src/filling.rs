@@ -29,7 +29,7 @@ use std::ops::Range;
 
 /// Places that are rebuilt together; what would write to them, or to as many after them, waits
 /// meanwhile.
-const REBUILT_TOGETHER: u64 = 256;
+pub(crate) const REBUILT_TOGETHER: u64 = 512;
 /// Most bytes of metadata that are compared together.
 const META_TOGETHER: u64 = 256 << 10;
 /// Bytes that are read for nothing rather than by one more read.
@@ -120,7 +120,10 @@ impl OnMember {
 impl Array {
     /// As [`Array::rebuild_group`], of the metadata before group 0.
     pub fn rebuild_before_groups(&self, member: usize) -> Result<u64, DeviceError> {
-        self.rebuild_units(member, 0..self.map.shape.groups_start)
+        self.units_together(0..self.map.shape.groups_start).iter().try_fold(0, |left_out, units| {
+            let _taken = self.ranges.take_one(units[0].start..units[units.len() - 1].end);
+            Ok(left_out + self.rebuild_units(member, units)?)
+        })
     }
 
     /// Makes what a member that is being filled should have of a group: its metadata, and fragments
@@ -137,15 +140,25 @@ impl Array {
     ) -> Result<u64, DeviceError> {
         let shape = &self.map.shape;
         let start = shape.group_start(group);
-        let mut left_out = self.rebuild_units(member, start..start + shape.places_start)?;
+        let metadata = start..start + shape.places_start;
+        let mut left_out = 0;
         let range = |first: u64| {
             let end = (first + REBUILT_TOGETHER).min(shape.places);
             shape.place_offset(group, first)..shape.place_offset(group, end)
         };
         let mut firsts = (0..shape.places).step_by(REBUILT_TOGETHER as usize).peekable();
         while let Some(first) = firsts.next() {
-            let mut taken = self.ranges.take_one(range(first));
-            let mut reading = Some(self.begin_reading(member, group, first, range(first), used));
+            let own = range(first);
+            let with_metadata = (first == 0).then(|| metadata.clone());
+            let mut taken =
+                self.ranges.take(with_metadata.iter().cloned().chain(Some(own.clone())).collect());
+            let mut reading = Some(self.begin_reading(member, group, first, own, used));
+            if let Some(metadata) = with_metadata {
+                for units in self.units_together(metadata.clone()) {
+                    left_out += self.rebuild_units(member, &units)?;
+                }
+                taken.give_back(&metadata);
+            }
             while let Some(Reading { range: own, places, reads }) = reading.take() {
                 let (fragment, members) = (self.map.fragment as usize, reads.finish(self));
                 let found = Found { fragment, members };
@@ -294,21 +307,25 @@ impl Array {
         })
     }
 
-    /// Metadata of a member that is being filled. A unit of which no copy can be read becomes one
-    /// that is no unit on it, so that it is not taken for one that was never written.
-    fn rebuild_units(&self, member: usize, range: Range<u64>) -> Result<u64, DeviceError> {
-        let units = self.units(range);
-        let mut left_out = 0;
-        let mut left = &units[..];
-        while let Some(first) = left.first() {
-            let fits = |unit: &Range<u64>| unit.end - first.start <= META_TOGETHER;
-            let count = left.iter().take_while(|unit| fits(unit)).count().max(1);
-            let (together, others) = left.split_at(count);
-            left = others;
-            let _taken = self.ranges.take_one(first.start..together[count - 1].end);
-            for unit in self.fill_units(member, together)? {
-                left_out += u64::from(!self.fill_unit(member, unit)?);
+    /// The units of a range of metadata, in parts that are compared together.
+    fn units_together(&self, range: Range<u64>) -> Vec<Vec<Range<u64>>> {
+        let mut parts: Vec<Vec<Range<u64>>> = Vec::new();
+        for unit in self.units(range) {
+            match parts.last_mut() {
+                Some(part) if unit.end - part[0].start <= META_TOGETHER => part.push(unit),
+                _ => parts.push(vec![unit]),
             }
+        }
+        parts
+    }
+
+    /// Adjacent units of metadata, whose range the caller has taken, of a member that is being
+    /// filled. One of which no copy can be read becomes one that is no unit on it, so that it is
+    /// not taken for one that was never written. Returns how many.
+    fn rebuild_units(&self, member: usize, units: &[Range<u64>]) -> Result<u64, DeviceError> {
+        let mut left_out = 0;
+        for unit in self.fill_units(member, units)? {
+            left_out += u64::from(!self.fill_unit(member, unit)?);
         }
         match self.members[member].is_written() {
             true => Ok(left_out),

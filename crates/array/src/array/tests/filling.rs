@@ -2,6 +2,7 @@
 
 use super::replacing::{give_up, state};
 use super::*;
+use crate::filling::REBUILT_TOGETHER;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_device::{Counting, Fault, FaultRule, When};
 
@@ -139,8 +140,11 @@ fn places_are_read_ahead_of_what_is_written() {
             calls.lock().clear();
             let mut used = |place: u64| {
                 if waits && place == 0 {
-                    let write = || array.write(LARGE.place_offset(0, 256), &page_of(9), Durability::Later);
-                    let range = LARGE.place_offset(0, 255)..LARGE.place_offset(0, 257);
+                    let write = || {
+                        array.write(LARGE.place_offset(0, REBUILT_TOGETHER), &page_of(9), Durability::Later)
+                    };
+                    let range = REBUILT_TOGETHER - 1..REBUILT_TOGETHER + 1;
+                    let range = LARGE.place_offset(0, range.start)..LARGE.place_offset(0, range.end);
                     let array = &array;
                     writer = Some(scope.spawn(move || {
                         // It wants what is being filled, and the next place.
@@ -167,7 +171,7 @@ fn places_are_read_ahead_of_what_is_written() {
         let mut page = AlignedBuf::zeroed(PAGE);
         for place in 0..LARGE.places {
             array.read(LARGE.place_offset(0, place), &mut page).unwrap();
-            let wanted = page_of(if waits && place == 256 { 9 } else { place });
+            let wanted = page_of(if waits && place == REBUILT_TOGETHER { 9 } else { place });
             assert!(page[..] == wanted[..], "place {place}");
         }
     }
@@ -185,8 +189,8 @@ impl Device for Panics {
     }
 }
 
-/// Cause: a lane's thread that panicked did not say that its job was over. Effect: the caller waited
-/// for it forever, and the lane had a thread less.
+/// Cause: a lane's thread that panicked did not say that its job was over. Effect: the caller
+/// waited for it forever, and the lane had a thread less.
 #[test]
 fn a_job_that_panics_has_failed() {
     for panicking in 0..3 {
