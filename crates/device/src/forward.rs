@@ -22,6 +22,7 @@
 ///
 /// `submit` is named where batches are to stay batches; left out, each transfer is a read or a
 /// write. So is `reads`, for `begin_read` and `next_read`, where reads are to complete one by one.
+/// `read_otherwise` stands for `hides_late_reads`, too: for what is known of copies.
 #[macro_export]
 macro_rules! forward {
     ($field:tt: $($method:ident),+ $(,)?) => { $($crate::forward!(@ $field $method);)+ };

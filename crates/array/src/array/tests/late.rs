@@ -124,7 +124,7 @@ impl TimedRig {
         began.elapsed()
     }
 
-    /// Reads metadata of every group, of which no member has all; returns how long one took at most.
+    /// Reads metadata of every group, of which no member has all; returns the longest time.
     fn read_metadata(&self) -> Duration {
         let read = |group: u64| {
             let (mut found, began) = (AlignedBuf::zeroed(512), clock::now());
