@@ -29,7 +29,7 @@ use std::ops::Range;
 
 /// Places that are rebuilt together; what would write to them, or to as many after them, waits
 /// meanwhile.
-pub(crate) const REBUILT_TOGETHER: u64 = 512;
+pub(crate) const REBUILT_TOGETHER: u64 = 256;
 /// Most bytes of metadata that are compared together.
 const META_TOGETHER: u64 = 256 << 10;
 /// Bytes that are read for nothing rather than by one more read.
