@@ -6,8 +6,8 @@
 //! changed and logged as usual.
 //!
 //! Until all leaves have their content, the tree can only be cleared, which reads no leaf: no other
-//! thread may know it, background work included, and what undoes its creation clears it. A crash or error leaves no page
-//! astray.
+//! thread may know it, background work included, and what undoes its creation clears it. A crash or
+//! error leaves no page astray.
 
 use crate::descent::{Located, Target, child_at};
 use crate::error::{TreeError, TreeErrorKind};
@@ -96,8 +96,8 @@ impl Filling {
 impl Tree {
     /// Fills an empty tree with entries that ascend strictly by key, leaves up to `fill_percent`
     /// (10 to 100) of their page. Returns how many. `write` is given each leaf, in order, and may
-    /// write it later; until all are written no other thread may use the tree. After an error, clear
-    /// it.
+    /// write it later; until all are written no other thread may use the tree. After an error,
+    /// clear it.
     pub fn bulk_load<E: From<TreeError>>(
         &self,
         class: LogClass,
@@ -166,9 +166,9 @@ impl Tree {
         Ok(NewLeaf { page, version, image })
     }
 
-    /// Takes a page into use for the leaf from `separator` on, and hangs it to the right of the last
-    /// leaf, which is in `last`; of the first leaf it takes that one's page, too. Returns the places
-    /// of both; `None` if their parent lacks space for the separator.
+    /// Takes a page into use for the leaf from `separator` on, and hangs it to the right of the
+    /// last leaf, which is in `last`; of the first leaf it takes that one's page, too. Returns the
+    /// places of both; `None` if their parent lacks space for the separator.
     fn try_hang<'p>(
         &'p self,
         stock: &mut Stock<'p>,

@@ -8,8 +8,8 @@ use firndb_table::{TableError, TableErrorKind, TableKind, Value, ValueRef};
 impl Database {
     /// Creates a table with rows of bytes that ascend strictly by key; complete, durable and known
     /// to others when it returns, and else not there. Writes each page about once where page files
-    /// do ([`PageRecovery`](crate::PageRecovery)), which takes a fraction of the time and the log of
-    /// inserts. Of a typed table the bytes are as its schema encodes them: see
+    /// do ([`PageRecovery`](crate::PageRecovery)), which takes a fraction of the time and the log
+    /// of inserts. Of a typed table the bytes are as its schema encodes them: see
     /// [`Database::load_typed`].
     ///
     /// Transactions whose snapshots are older cannot use the table: they get `Stale`. Meanwhile it
@@ -19,7 +19,8 @@ impl Database {
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let db = firndb::Database::open(dir.path().join("db"))?;
-    /// let squares = (0..1000u64).map(|n| Ok((n.to_be_bytes().to_vec(), (n * n).to_string().into_bytes())));
+    /// let square = |n: u64| (n.to_be_bytes().to_vec(), (n * n).to_string().into_bytes());
+    /// let squares = (0..1000).map(|n| Ok(square(n)));
     /// let table = db.load_table("squares", firndb::TableSpec::raw(), squares)?;
     /// assert_eq!(db.snapshot().get(&table, &7u64.to_be_bytes())?.as_deref(), Some(&b"49"[..]));
     /// # Ok::<(), firndb::Error>(())

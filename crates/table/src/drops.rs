@@ -284,8 +284,8 @@ impl Catalog {
                         drop.emptied = next;
                         Ok(false)
                     }
-                    // The rest of the tree, or a node above its leaves: clearing meets that, too, and
-                    // reports it.
+                    // The rest of the tree, or a node above its leaves: clearing meets that, too,
+                    // and reports it.
                     Ok(None) | Err(_) => Ok(true),
                 }
             }

@@ -195,8 +195,8 @@ impl Gathered<'_> {
         true
     }
 
-    /// Reads the pages, which no thread frees meanwhile: the caller may see the value. Reader threads
-    /// read what comes next.
+    /// Reads the pages, which no thread frees meanwhile: the caller may see the value. Reader
+    /// threads read what comes next.
     fn read_pages(&mut self, txn: &Transaction, pool: &BufferPool) -> Result<(), TableError> {
         let mut stored = Vec::new();
         for &(page, at) in &self.pages {

@@ -2,7 +2,8 @@
 //!
 //! One transaction creates the trees, loads the rows ([`Transaction::load_rows`]) and their sorted
 //! index entries, writes the definition and commits. Nobody knows the trees before, background work
-//! included; a crash, or an error, undoes their creation, and parts of large values one by one. Content of leaves is in the store, or in the log, before the commit.
+//! included; a crash, or an error, undoes their creation, and parts of large values one by one.
+//! Content of leaves is in the store, or in the log, before the commit.
 //!
 //! Rows are loaded as if they had always been there. So transactions whose snapshots are older than
 //! the commit cannot use the table (`State::usable_past`).
@@ -72,12 +73,12 @@ impl Entries {
 }
 
 impl Catalog {
-    /// Creates a table with the rows that `rows` gives, whose keys ascend strictly, and with indexes
-    /// that are complete at once; returns how many rows it has. Durable when it returns. Other
-    /// transactions go on meanwhile.
+    /// Creates a table with the rows that `rows` gives, whose keys ascend strictly, and with
+    /// indexes that are complete at once; returns how many rows it has. Durable when it returns.
+    /// Other transactions go on meanwhile.
     ///
-    /// Errors: `Exists`; `BadArgument`, also for rows that do not ascend; `Duplicate` if rows violate
-    /// a unique index; those of `rows`, and the transaction's. Then there is no such table.
+    /// Errors: `Exists`; `BadArgument`, also for rows that do not ascend; `Duplicate` if rows
+    /// violate a unique index; those of `rows`, and the transaction's. Then there is no such table.
     pub fn load_table(
         &self,
         name: &str,

@@ -14,8 +14,8 @@
 //!
 //! The search for committed marks goes on where the step before ended, a few leaves a step. A round
 //! that finds none waits for a fence, too: marks committed meanwhile cannot be freed before it is
-//! past (and wait for one more then). So the marks of a transaction that stays open are not searched
-//! over and over.
+//! past (and wait for one more then). So the marks of a transaction that stays open are not
+//! searched over and over.
 //!
 //! Damage: a step that fails is tried again a few times ([`Attempts`]). Then what it met, a leaf of
 //! marks or one mark whose page cannot be freed, is passed over until the next opening and reported

@@ -31,6 +31,7 @@
 
 mod attachment;
 mod commit;
+mod create_tree;
 mod error;
 mod fence;
 mod ghost_backlog;

@@ -1,10 +1,10 @@
 //! Rows loaded in the order of their keys into a tree that nobody else knows yet.
 //!
-//! Leaves are composed in memory ([`firndb_btree::NewLeaf`]); their images become durable as those of
-//! page files do, as shadows or through the log (`put_page.rs`), before the commit record is appended.
-//! The rows have no undo entries: undoing the tree's creation clears it, content or not. They are
-//! written as having always been there, so who makes the tree known keeps transactions out whose
-//! snapshots are older than its commit.
+//! Leaves are composed in memory ([`firndb_btree::NewLeaf`]); their images become durable as those
+//! of page files do, as shadows or through the log (`put_page.rs`), before the commit record is
+//! appended. The rows have no undo entries: undoing the tree's creation clears it, content or not.
+//! They are written as having always been there, so who makes the tree known keeps transactions out
+//! whose snapshots are older than its commit.
 
 use crate::error::TxnError;
 use crate::header::RowHeader;
@@ -42,9 +42,10 @@ impl LoadedRow {
 }
 
 impl Transaction {
-    /// Fills an empty private tree of this transaction ([`Transaction::create_private_tree`]) with the
-    /// rows that `next` gives, which ascend strictly by key. Returns how many. All that the
-    /// transaction has written is durable, or in the log, when it returns. After an error, roll back.
+    /// Fills an empty private tree of this transaction ([`Transaction::create_private_tree`]) with
+    /// the rows that `next` gives, which ascend strictly by key. Returns how many. All that the
+    /// transaction has written is durable, or in the log, when it returns. After an error, roll
+    /// back.
     pub fn load_rows<E: From<TreeError> + From<TxnError>>(
         &mut self,
         tree: &Tree,

@@ -267,8 +267,8 @@ impl Transaction {
         self.finish_undoing()
     }
 
-    /// As if another statement began, for one that goes on: what a return to a savepoint has left is
-    /// undone first.
+    /// As if another statement began, for one that goes on: what a return to a savepoint has left
+    /// is undone first.
     pub fn continue_statement(&mut self) -> Result<(), TxnError> {
         self.begin_statement()
     }

@@ -12,7 +12,6 @@ use crate::row_change::{PAGE_NAME_LEN, RowChange, RowValue, describe};
 use crate::snapshot::Snapshot;
 use crate::state::TxnState;
 use crate::transaction::{Savepoint, Transaction};
-use crate::undo;
 use crate::undo::Undo;
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{PageId, TreeId, TxnId};
@@ -258,52 +257,6 @@ impl Transaction {
         Ok((id, index))
     }
 
-    /// Creates an empty tree, which is freed if this transaction is rolled back.
-    pub fn create_tree(&mut self) -> Result<Tree, TxnError> {
-        let tree = self.create_private_tree()?;
-        self.manager.register_tree(tree.clone());
-        Ok(tree)
-    }
-
-    /// As [`Transaction::create_tree`], of a tree that background work leaves alone until the caller
-    /// registers it ([`TxnManager::register_tree`]), once this transaction has committed.
-    pub fn create_private_tree(&mut self) -> Result<Tree, TxnError> {
-        self.begin_write()?;
-        let me = self.ensure_state()?;
-        check_undo_index(self.next_index())?;
-        let id = self.manager.next_tree_id();
-        let state = self.state.clone().expect("ensured");
-        let lsn = self.manager.log.end();
-        // The entry is added before the record is appended, so that a checkpoint sees what it must
-        // keep.
-        let mut entry = Vec::new();
-        undo::encode_tree_created(&mut entry, id, None);
-        let index = {
-            let mut versions = state.versions.lock();
-            let index = versions.push(&entry, lsn);
-            versions.promise(self.manager.log.undo_promise());
-            index
-        };
-        let start = begin_change(&mut self.attachment, me, index);
-        self.attachment.extend_from_slice(&entry);
-        debug_assert_eq!(&self.attachment[start..], entry);
-        let created = Tree::create(self.manager.pool.clone(), id, LogClass::Normal, &self.attachment);
-        let mut versions = state.versions.lock();
-        versions.pop();
-        versions.promise(self.manager.log.undo_promise());
-        let tree = created?;
-        entry.clear();
-        undo::encode_tree_created(&mut entry, id, Some(tree.root()));
-        let again = versions.push(&entry, lsn);
-        versions.promise(self.manager.log.undo_promise());
-        versions.settle();
-        assert_eq!(index, again, "no other thread adds to this transaction's entries");
-        versions.account(&self.manager.version_bytes);
-        drop(versions);
-        self.exposed = true;
-        Ok(tree)
-    }
-
     pub(crate) fn check_size(&self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
         let page_size = tree.pool().page_size();
         let (max_key, max_row) = (max_key_len(page_size), max_row_len(page_size));
@@ -489,7 +442,7 @@ impl Transaction {
 
 /// Refuses a change whose undo entry would have no number: they are never given out twice, going
 /// back to savepoints included.
-fn check_undo_index(index: u32) -> Result<(), TxnError> {
+pub(crate) fn check_undo_index(index: u32) -> Result<(), TxnError> {
     if index < RowHeader::UNDO_MAX {
         return Ok(());
     }

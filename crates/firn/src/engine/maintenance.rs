@@ -99,8 +99,8 @@ impl Engine {
         !self.txns.has_sweeps() && !self.catalog.has_drops_to_free()
     }
 
-    /// Frees some of what was dropped, while there is enough log. Returns what the last step did: one
-    /// that waits for transactions to end leaves nothing to do, whatever those before it did.
+    /// Frees some of what was dropped, while there is enough log. Returns what the last step did:
+    /// one that waits for transactions to end leaves nothing to do, whatever those before it did.
     fn drop_steps(&self) -> Result<Progress, Error> {
         let mut progress = Progress::Idle;
         // A loser may still have changes to undo in a tree that has been dropped.

@@ -1,6 +1,6 @@
-//! Whatever a power cut leaves of page files and large values whose pages are shadows: the database opens, holds
-//! every acknowledged commit and nothing that was not committed, and is not damaged; no page is
-//! lost.
+//! Whatever a power cut leaves of page files and large values whose pages are shadows: the database
+//! opens, holds every acknowledged commit and nothing that was not committed, and is not damaged;
+//! no page is lost.
 //!
 //! Images stay private until the commit, or are written early; parts are shadows, or logged; a
 //! flash cache lies over the store, or does not. The usual run takes a sample of moments and

@@ -165,8 +165,8 @@ fn typed_rows_are_loaded_by_their_values() {
     assert_clean(&db);
 }
 
-/// Cause: parts of large values were passed over with their unknown tree, which is cleared whole but
-/// frees no page that its rows name. Effect: a crash within a load leaked all of these.
+/// Cause: parts of large values were passed over with their unknown tree, which is cleared whole
+/// but frees no page that its rows name. Effect: a crash within a load leaked all of these.
 #[test]
 fn a_crash_within_a_load_leaves_nothing() {
     for recovery in [PageRecovery::Shadow, PageRecovery::Log] {
@@ -191,8 +191,8 @@ fn a_crash_within_a_load_leaves_nothing() {
     }
 }
 
-/// Cause: the trees were known to what removes deleted rows. Effect: it met leaves that had no content
-/// yet, and an intact database said that it was damaged.
+/// Cause: the trees were known to what removes deleted rows. Effect: it met leaves that had no
+/// content yet, and an intact database said that it was damaged.
 #[test]
 fn background_work_leaves_a_table_alone_that_is_being_loaded() {
     let db = options(PageRecovery::Shadow).create_on(Bed::new(1).devices()).unwrap();

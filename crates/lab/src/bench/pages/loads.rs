@@ -3,7 +3,7 @@
 use super::cell::{MODES, Meter, Step};
 use super::grid::most;
 use super::machine::{self, CORES, Loaded, Machine, Memory, PAGE};
-use super::setting::{Bench, VERSION_BYTES};
+use super::setting::{Bench, Shown, VERSION_BYTES};
 use super::targets::{self, LOAD_BYTES, LOAD_LOG, LOAD_SPEED};
 use super::values::FILE_PAGES;
 use crate::bench::cells::{Cellular, Judged, Measured, end_of};
@@ -107,17 +107,17 @@ fn run(cell: &Cell, loaded: &Arc<Loaded>, seed: u64, stop: &'static AtomicBool) 
 }
 
 /// What is shown, with the bytes over those of the table's pages.
-const SHOWN: [(&str, fn(&Found) -> f64); 4] = [
+const SHOWN: [Shown<Found>; 4] = [
     ("pages, MB", |found| found.bytes / 1e6),
     ("log, %", |found| found.all.log.write_bytes as f64 / found.bytes * 100.0),
     ("to the drive, %", |found| found.all.all().write_bytes as f64 / found.bytes * 100.0),
-    ("seconds", |found| found.all.seconds),
+    ("ms", |found| found.all.seconds * 1e3),
 ];
 
 /// Figure `load`.
 pub fn figure(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = targets::figure("load");
-    let mut panel = Panel::of_bars("pages-load", "A table of sorted rows", "drive, how", "");
+    let mut panel = Panel::of_bars("pages-load", "A table of sorted rows", "drive, how", "over its pages");
     panel.drawn = false;
     let rows = if bench.args.quick { ROWS_QUICK } else { ROWS };
     let (mut log, mut drive, mut speed) = (Vec::new(), Vec::new(), Vec::new());

@@ -54,6 +54,9 @@ pub struct BenchPages {
     pub running: Running,
 }
 
+/// A series of a panel: its name, and what it shows of what was found.
+pub type Shown<F> = (&'static str, fn(&F) -> f64);
+
 /// A run of the bench.
 pub struct Bench<'a> {
     pub args: &'a BenchPages,

@@ -3,7 +3,7 @@
 use super::cell::{MODES, Meter, Step};
 use super::grid::most;
 use super::machine::{self, CORES, Loaded, Machine, Memory, PAGE};
-use super::setting::{Bench, VERSION_BYTES};
+use super::setting::{Bench, Shown, VERSION_BYTES};
 use super::targets::{self, VALUE_BYTES, VALUE_LOG, VALUE_READ};
 use crate::bench::cells::{Cellular, Judged, end_of};
 use crate::bench::figure::{Figure, Panel, Point};
@@ -114,7 +114,7 @@ fn sequential(profile: &DeviceProfile, seed: u64, stop: &'static AtomicBool) -> 
 }
 
 /// What is shown of one mode on one drive, over the bytes of the values.
-const SHOWN: [(&str, fn(&Found) -> f64); 4] = [
+const SHOWN: [Shown<Found>; 4] = [
     ("log, %", |found| log_bytes(found) / bytes(found) * 100.0),
     ("to the drive, %", |found| {
         let all = found.written.all().write_bytes + found.checkpoint.all().write_bytes;
@@ -136,7 +136,12 @@ fn log_bytes(found: &Found) -> f64 {
 /// Figure `values`.
 pub fn figure(bench: &Bench) -> Result<Figure, Failure> {
     let mut figure = targets::figure("values");
-    let mut panel = Panel::of_bars("pages-values", "Values of 1 MiB, each in a commit", "drive, mode", "");
+    let mut panel = Panel::of_bars(
+        "pages-values",
+        "Values of 1 MiB, each in a commit",
+        "drive, mode",
+        "over their bytes",
+    );
     panel.drawn = false;
     let values = if bench.args.quick { VALUES_QUICK } else { VALUES };
     let (mut log, mut drive, mut read) = (Vec::new(), Vec::new(), Vec::new());
