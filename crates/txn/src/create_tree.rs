@@ -16,8 +16,8 @@ impl Transaction {
         Ok(tree)
     }
 
-    /// As [`Transaction::create_tree`], of a tree that background work leaves alone until the
-    /// caller registers it ([`TxnManager::register_tree`]), once this transaction has committed.
+    /// As [`Transaction::create_tree`]; background work leaves the tree alone until the caller
+    /// [registers](crate::TxnManager::register_tree) it, once this transaction has committed.
     pub fn create_private_tree(&mut self) -> Result<Tree, TxnError> {
         self.begin_write()?;
         let me = self.ensure_state()?;
