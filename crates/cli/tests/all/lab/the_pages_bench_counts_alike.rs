@@ -6,7 +6,7 @@ use crate::support::run;
 use serde_json::Value;
 
 /// Of the table, with what is not built.
-const TARGETS: usize = 15;
+const TARGETS: usize = 18;
 const PAGES: u64 = 200;
 
 fn cell<'r>(result: &'r Value, name: &str) -> &'r Value {
@@ -67,7 +67,9 @@ fn pages_are_written_as_their_mode_has_it_and_again_alike() {
 fn every_other_figure_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("json");
-    let figures = ["1-2", "table-1", "5", "9-a", "9-b", "10"].map(|it| format!("--figure {it}")).join(" ");
+    let figures = ["1-2", "table-1", "5", "9-a", "9-b", "10", "values", "load"]
+        .map(|it| format!("--figure {it}"))
+        .join(" ");
     let line = format!("lab bench pages {figures} --pages 150 --quick --profile nvme,barracuda-7200-7");
     let text = run(dir.path(), &format!("{line} --json {}", json.display())).ended(0).out;
     let result = results(&json);
@@ -75,7 +77,7 @@ fn every_other_figure_is_made() {
         assert!(text.contains(&format!("Figure {number}: {title}")), "{text}");
     }
     let targets = result["targets"].as_array().unwrap();
-    assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 1);
+    assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 7);
     for figure in result["figures"].as_array().unwrap() {
         for panel in figure["panels"].as_array().unwrap() {
             let series = panel["series"].as_array().unwrap();
@@ -84,6 +86,12 @@ fn every_other_figure_is_made() {
             );
         }
     }
+    let value = |mode: &str| {
+        let row = cell(&result, &format!("nvme, {mode}, 12 values of 1 MiB"));
+        ["log", "store"].map(|part| row["written"][part]["write_bytes"].as_f64().unwrap() / (12 << 20) as f64)
+    };
+    let ([logged, _], [log, store]) = (value("log"), value("shadow"));
+    assert!(logged > 1.0 && log < 0.05 && (1.0..1.1).contains(&store), "{logged} {log} {store}");
     let seconds = |name: &str| cell(&result, name)["seconds"].as_array().unwrap().last().unwrap().as_f64();
     let in_order = seconds("barracuda-7200-7, reads in order").unwrap();
     assert!(seconds("barracuda-7200-7, reads of a file of 16000 pages at random").unwrap() > 10.0 * in_order);
