@@ -23,7 +23,7 @@ impl Database {
     /// let squares = (0..1000).map(|n| Ok(square(n)));
     /// let table = db.load_table("squares", firndb::TableSpec::raw(), squares)?;
     /// assert_eq!(db.snapshot().get(&table, &7u64.to_be_bytes())?.as_deref(), Some(&b"49"[..]));
-    /// # Ok::<(), firndb::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// Errors: `Exists`, `BadArgument`, also if rows do not ascend, `Duplicate` if they violate a
