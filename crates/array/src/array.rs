@@ -195,8 +195,9 @@ impl Array {
         self.settle(failures).into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
     }
 
-    /// Reads what `begin` begins, and waits for it. What is left behind of that stays under way
-    /// until somebody reads with the same reads: dropping them would wait for it.
+    /// Begins reads by `begin`, and waits until each has its bytes. Requests to members that are
+    /// late stay under way in the `Reads` that began them, and the next caller that uses those
+    /// takes their bytes and drops them: dropping the `Reads` now would wait for the late members.
     pub(crate) fn read_all(
         &self,
         begin: impl FnOnce(&mut Reads, &mut InFlight),

@@ -55,6 +55,20 @@ struct OnMember {
 /// What members gave: bytes by the tag of their read, without those that failed.
 type Given = BTreeMap<usize, BTreeMap<u64, AlignedBuf>>;
 
+/// Bytes to be written to a member, adjacent ones together, by where they begin on it.
+#[derive(Default)]
+struct Runs(Vec<(u64, Vec<u8>)>);
+
+impl Runs {
+    /// Adds bytes that lie behind all others.
+    fn add(&mut self, at: u64, bytes: &[u8]) {
+        match self.0.last_mut() {
+            Some((first, run)) if *first + run.len() as u64 == at => run.extend_from_slice(bytes),
+            _ => self.0.push((at, bytes.to_vec())),
+        }
+    }
+}
+
 /// Places whose fragments are being read.
 struct Reading {
     /// Of the file above.
@@ -222,7 +236,7 @@ impl Array {
         let (written, fragment) = (self.map.code.written(), self.map.fragment as usize);
         let mut page = AlignedBuf::zeroed(self.map.shape.page_bytes as usize);
         let mut made = AlignedBuf::zeroed(written * fragment);
-        let (mut runs, mut alone, mut left_out) = (Vec::<(u64, Vec<u8>)>::new(), Vec::new(), 0);
+        let (mut runs, mut alone, mut left_out) = (Runs::default(), Vec::new(), 0);
         for place in places.iter().copied() {
             let cell = |number: usize| self.map.cells.cell(place, number);
             let given = |number: usize| {
@@ -239,16 +253,9 @@ impl Array {
             let differs = |number: usize| given(number).is_some_and(|given| given != of(number));
             left_out += u64::from((0..written).any(differs));
             let own = (0..written).find(|number| cell(*number).member == member).expect("it has one");
-            let row = cell(own).row;
-            match runs.last_mut() {
-                Some((first, bytes)) if *first + (bytes.len() / fragment) as u64 == row => {
-                    bytes.extend_from_slice(of(own));
-                }
-                _ => runs.push((row, of(own).to_vec())),
-            }
+            runs.add(self.map.row(group, cell(own).row), of(own));
         }
-        let at = |(row, bytes): &(u64, Vec<u8>)| (self.map.row(group, *row), copied(bytes));
-        self.write_runs(member, runs.iter().map(at).collect())?;
+        self.write_runs(member, &runs)?;
         for place in alone {
             let fill = || self.fill_alone(member, group, place).transpose();
             left_out += u64::from(self.given(fill)?.transpose()?.unwrap_or(true));
@@ -361,7 +368,7 @@ impl Array {
             return Ok(units.iter().collect());
         };
         let is_held = holders().any(|holder| holder == member);
-        let (mut alike, mut rest, mut runs) = (Vec::new(), Vec::new(), Vec::<(u64, Vec<u8>)>::new());
+        let (mut alike, mut rest, mut runs) = (Vec::new(), Vec::new(), Runs::default());
         for unit in units {
             let part = (unit.start - whole.start) as usize..(unit.end - whole.start) as usize;
             let is_right = |copy: &AlignedBuf| copy[part.clone()] == right[part.clone()];
@@ -371,15 +378,10 @@ impl Array {
             }
             alike.push(unit);
             if is_held && !copy(member).is_some_and(is_right) {
-                match runs.last_mut() {
-                    Some((first, bytes)) if *first + bytes.len() as u64 == self.map.meta(unit.start) => {
-                        bytes.extend_from_slice(&right[part]);
-                    }
-                    _ => runs.push((self.map.meta(unit.start), right[part].to_vec())),
-                }
+                runs.add(self.map.meta(unit.start), &right[part]);
             }
         }
-        self.write_runs(member, runs.iter().map(|(at, bytes)| (*at, copied(bytes))).collect())?;
+        self.write_runs(member, &runs)?;
         alike.into_iter().for_each(|unit| self.set_alike(unit.clone()));
         Ok(rest)
     }
@@ -428,12 +430,18 @@ impl Array {
     }
 
     /// Writes to a member that is being filled.
-    fn write_runs(&self, member: usize, runs: Vec<(u64, AlignedBuf)>) -> Result<(), DeviceError> {
+    fn write_runs(&self, member: usize, Runs(runs): &Runs) -> Result<(), DeviceError> {
         if runs.is_empty() {
             return Ok(());
         }
-        let write = |(offset, data)| Io { offset, op: IoOp::Write(data, Durability::Later), outcome: Ok(()) };
-        let mut batch: Vec<Io<'_>> = runs.iter().map(|(at, data)| write((*at, &data[..]))).collect();
+        let aligned: Vec<AlignedBuf> = runs.iter().map(|(_, bytes)| copied(bytes)).collect();
+        let write = |((offset, _), data): (&(u64, Vec<u8>), _)| Io {
+            offset: *offset,
+            op: IoOp::Write(data, Durability::Later),
+            outcome: Ok(()),
+        };
+        let mut batch: Vec<Io<'_>> =
+            runs.iter().zip(aligned.iter().map(|data| &data[..])).map(write).collect();
         let device = self.members[member].device();
         device.submit(&mut batch);
         let failed = batch.into_iter().find_map(|io| io.outcome.err());

@@ -152,9 +152,9 @@ impl Tree {
     ) -> Result<(SharedGuard<'_>, NodeParts), TreeError> {
         let pool = self.pool();
         let mut restarts = Restarts::default();
-        let mut begun = self.below_root(target, |child, level| {
-            pool.try_shared_in_memory_for(child, if level == 0 { leaf_use } else { PageUse::Working })
-        });
+        let use_at = |level| if level == 0 { leaf_use } else { PageUse::Working };
+        let mut begun =
+            self.below_root(target, |child, level| pool.try_shared_in_memory_for(child, use_at(level)));
         'root: loop {
             let (mut guard, mut page, mut expected) = self.begin(begun.take())?;
             loop {
@@ -168,7 +168,7 @@ impl Tree {
                 }
                 let level = node.level() - 1;
                 page = target.child(page, &node)?;
-                let page_use = if level == 0 { leaf_use } else { PageUse::Working };
+                let page_use = use_at(level);
                 let next = self.child_shared(guard, page, page_use, &mut restarts)?;
                 let Some(next) = next else { continue 'root };
                 guard = next;

@@ -28,24 +28,25 @@ use std::time::Duration;
 const READS_A_COPY: i64 = 32;
 /// The patience at first, in times of the first read.
 const PATIENCE_FIRST: u32 = 2;
-/// A read in time takes one part in so many off the patience.
+/// Each read that completes in time shortens the patience by 1/`FALLING` of it.
 const FALLING: u32 = 1024;
 /// The patience: below are differences of the machine's, above is no device.
 const PATIENCE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_secs(10));
 /// Bytes for which a read may take as long again as a small one.
 const BYTES_ALIKE: usize = 32 << 10;
 
-/// Second requests that may be made: each is paid for by reads that were complete before, of one
-/// device, or of several that share this.
+/// Limits second requests: [`READS_A_COPY`] reads that complete pay for one. Several devices may
+/// share a budget.
 #[derive(Debug)]
 pub struct CopyBudget {
-    /// Reads complete that were not used up. A request of many reads may leave less than none.
+    /// Reads that have completed and not paid yet. A second request for many reads may make it
+    /// negative.
     credit: AtomicI64,
     most: i64,
 }
 
 impl CopyBudget {
-    /// So many second requests may be saved up; none are yet.
+    /// An empty budget. Reads that complete fill it, until it pays for `copies` second requests.
     #[must_use]
     pub fn saving(copies: u32) -> CopyBudget {
         CopyBudget { credit: AtomicI64::new(0), most: READS_A_COPY * i64::from(copies) }
@@ -56,7 +57,8 @@ impl CopyBudget {
         let _ = self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earned);
     }
 
-    /// Whether second requests for so many reads may be made now.
+    /// Takes the price of second requests for `reads` reads, if the budget has that of at least
+    /// one; returns whether the caller may make them.
     fn pay(&self, reads: u32) -> bool {
         let cost = READS_A_COPY * i64::from(reads);
         let paid = |credit: i64| (credit >= READS_A_COPY).then(|| credit - cost);
@@ -93,7 +95,7 @@ struct UnderWay {
     overtaken: Option<Moment>,
     /// How many times the patience it may wait, for its length.
     times: u32,
-    /// As how many reads it counts.
+    /// How many reads the budget counts it as.
     reads: u32,
 }
 

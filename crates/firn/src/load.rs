@@ -3,7 +3,10 @@
 use crate::database::Database;
 use crate::error::Error;
 use crate::table::{Table, TableSpec};
-use firndb_table::{TableError, TableErrorKind, TableKind, Value, ValueRef};
+use firndb_table::{Bytes, TableError, TableErrorKind, TableKind, Value, ValueRef};
+
+/// Key and bytes of a row.
+type Row = (Vec<u8>, Vec<u8>);
 
 impl Database {
     /// Creates a table with rows of bytes that ascend strictly by key; complete, durable and known
@@ -34,6 +37,15 @@ impl Database {
         spec: TableSpec,
         rows: impl IntoIterator<Item = Result<(Vec<u8>, Vec<u8>), Error>>,
     ) -> Result<Table, Error> {
+        self.load(name, spec, (Bytes::Given, rows))
+    }
+
+    fn load(
+        &self,
+        name: &str,
+        spec: TableSpec,
+        (bytes, rows): (Bytes, impl IntoIterator<Item = Result<Row, Error>>),
+    ) -> Result<Table, Error> {
         let engine = self.engine();
         engine.check_writable()?;
         engine.admit()?;
@@ -44,10 +56,10 @@ impl Database {
                 TableError::new(TableErrorKind::BadArgument, "there is no next row")
             })
         });
-        let loaded = engine.catalog.load_table(name, spec.kind, spec.indexes, &mut rows);
+        let loaded = engine.catalog.load_table(name, spec.kind, spec.indexes, (bytes, &mut rows));
         match (failed, loaded) {
             (Some(error), _) => Err(error),
-            (None, loaded) => Ok(Table { inner: loaded?.0, handle: self.handle.clone() }),
+            (None, loaded) => Ok(Table { inner: loaded?, handle: self.handle.clone() }),
         }
     }
 
@@ -68,6 +80,7 @@ impl Database {
             schema.encode(&values, &mut key, &mut row)?;
             Ok((key, row))
         };
-        self.load_table(name, spec, rows.into_iter().map(|values| values.and_then(encode)))
+        let rows = rows.into_iter().map(|values| values.and_then(encode));
+        self.load(name, spec, (Bytes::Encoded, rows))
     }
 }

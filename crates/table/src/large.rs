@@ -162,6 +162,7 @@ pub(crate) fn chunk_len(page_size: usize) -> usize {
 
 /// The parts of a value as they are met, in their order.
 struct Gathered<'o> {
+    txn: &'o Transaction,
     reference: Reference,
     page_size: usize,
     /// How many pages and chunks were met.
@@ -182,8 +183,13 @@ impl Gathered<'_> {
                 if at + self.page_size > len {
                     return false;
                 }
-                self.pages.extend(named.map(|page| (page, at)));
-                self.out.resize(at + self.page_size, 0);
+                match named.and_then(|page| self.txn.private_image(page)) {
+                    Some(image) => self.out.extend_from_slice(image),
+                    None => {
+                        self.pages.extend(named.map(|page| (page, at)));
+                        self.out.resize(at + self.page_size, 0);
+                    }
+                }
                 self.met.0 += 1;
             }
             Ok(part) if part == Part::Chunk(id, self.met.1) && at + payload.len() <= len => {
@@ -197,23 +203,16 @@ impl Gathered<'_> {
 
     /// Reads the pages, which no thread frees meanwhile: the caller may see the value. Reader
     /// threads read what comes next.
-    fn read_pages(&mut self, txn: &Transaction, pool: &BufferPool) -> Result<(), TableError> {
-        let mut stored = Vec::new();
-        for &(page, at) in &self.pages {
-            match txn.private_image(page) {
-                Some(image) => self.out[at..at + self.page_size].copy_from_slice(image),
-                None => stored.push(page),
-            }
-        }
-        self.pages.retain(|(page, _)| txn.private_image(*page).is_none());
+    fn read_pages(&mut self, pool: &BufferPool) -> Result<(), TableError> {
+        let pages: Vec<PageId> = self.pages.iter().map(|(page, _)| *page).collect();
         let (window, mut queued) = (pool.read_window().max(1), 0);
         for (first, some) in (0..).step_by(window).zip(self.pages.chunks(window)) {
             let next = first + some.len();
-            let until = stored.len().min(next + pool.read_ahead_pages());
-            pool.read_ahead(&stored[next.max(queued).min(until)..until], PageUse::Working);
+            let until = pages.len().min(next + pool.read_ahead_pages());
+            pool.read_ahead(&pages[next.max(queued).min(until)..until], PageUse::Working);
             queued = until;
-            if stored.len() > 1 {
-                pool.bring_in(&stored[first..next], PageUse::Working);
+            if pages.len() > 1 {
+                pool.bring_in(&pages[first..next], PageUse::Working);
             }
             for &(page, at) in some {
                 let guard = pool.shared(page).map_err(TreeError::from)?;
@@ -236,7 +235,7 @@ pub(crate) fn read(
     out.clear();
     out.reserve_exact(len);
     let (page_size, met, pages) = (tree.pool().page_size(), (0, 0), Vec::new());
-    let mut gathered = Gathered { reference, page_size, met, pages, out };
+    let mut gathered = Gathered { txn, reference, page_size, met, pages, out };
     let first = Position::At(reference.id.page_key(0).to_vec());
     if len / page_size > PAGES_IN_A_LEAF {
         // They are read together. A hint: what they hold is found below.
@@ -255,7 +254,7 @@ pub(crate) fn read(
             break;
         }
     }
-    gathered.read_pages(txn, tree.pool())?;
+    gathered.read_pages(tree.pool())?;
     Ok(out.len() == len && crc32c(out) == reference.checksum)
 }
 

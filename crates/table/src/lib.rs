@@ -91,3 +91,4 @@ pub use table::Table;
 pub use table_kind::TableKind;
 pub use typed::{TypedCursor, TypedTable};
 pub use value::{ColumnType, Value, ValueRef};
+pub use write::Bytes;

@@ -74,7 +74,7 @@ impl Entries {
 
 impl Catalog {
     /// Creates a table with the rows that `rows` gives, whose keys ascend strictly, and with
-    /// indexes that are complete at once; returns how many rows it has. Durable when it returns.
+    /// indexes that are complete at once. Durable when it returns.
     /// Other transactions go on meanwhile.
     ///
     /// Errors: `Exists`; `BadArgument`, also for rows that do not ascend; `Duplicate` if rows
@@ -84,8 +84,8 @@ impl Catalog {
         name: &str,
         kind: TableKind,
         indexes: Vec<IndexSpec>,
-        rows: &mut dyn Iterator<Item = Result<Row, TableError>>,
-    ) -> Result<(Table, u64), TableError> {
+        (bytes, rows): (Bytes, &mut dyn Iterator<Item = Result<Row, TableError>>),
+    ) -> Result<Table, TableError> {
         check_new(name, &kind, &indexes)?;
         {
             let _writing = self.writing.lock();
@@ -99,7 +99,7 @@ impl Catalog {
         let mut state = State::open(definition, self.manager.pool());
         let mut entries = Entries { of_indexes: vec![Vec::new(); state.indexes.len()], bytes: 0 };
         let mut last: Option<Vec<u8>> = None;
-        let loaded = txn.load_rows(&state.tree, |txn| {
+        txn.load_rows(&state.tree, |txn| {
             let Some(row) = rows.next() else { return Ok(None) };
             let (key, value) = row?;
             if let Some(last) = last.as_ref().filter(|last| **last >= key) {
@@ -110,7 +110,7 @@ impl Catalog {
                 )));
             }
             last.get_or_insert_default().clone_from(&key);
-            Bytes::Given.check(&state, &key, &value)?;
+            bytes.check(&state, &key, &value)?;
             let stored = Stored::new(txn, &state, &key, &value)?;
             stored.write_parts(txn, &state)?;
             entries.add(&state, &key, &value)?;
@@ -123,6 +123,6 @@ impl Catalog {
         txn.commit()?;
         trees.into_iter().for_each(|tree| self.manager.register_tree(tree));
         state.usable_past = Some(self.manager.fence());
-        Ok((self.publish(state), loaded))
+        Ok(self.publish(state))
     }
 }

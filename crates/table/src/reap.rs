@@ -95,8 +95,7 @@ impl Table {
         if reaping.fence.is_some_and(|fence| !manager.is_past(fence)) {
             return Ok(Progress::Idle);
         }
-        let freeable = if reaping.fence.is_some() { reaping.batch.last().copied() } else { None };
-        let Some(id) = freeable else {
+        let Some(id) = reaping.fence.and_then(|_| reaping.batch.last().copied()) else {
             reaping.fence = None;
             // Cleared before the scan: a mark made after it sets this again.
             self.shared.has_marks.store(false, Ordering::SeqCst);

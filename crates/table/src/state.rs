@@ -255,8 +255,8 @@ impl State {
         out: &mut Vec<u8>,
     ) -> Result<bool, TableError> {
         let reference = self.reference(key, stored)?;
-        // What was begun to be undone is so first: its parts may be half there.
-        txn.continue_statement()?;
+        // Parts of the value may be half undone.
+        txn.begin_statement()?;
         if large::read(txn, self.large_tree()?, reference, out)? {
             return Ok(true);
         }

@@ -159,8 +159,7 @@ impl Superseded {
         if reaping.fence.is_some_and(|fence| !manager.is_past(fence)) {
             return Ok(Progress::Idle);
         }
-        let freeable = if reaping.fence.is_some() { reaping.batch.first().copied() } else { None };
-        let Some(first) = freeable else {
+        let Some(first) = reaping.fence.and_then(|_| reaping.batch.first().copied()) else {
             (reaping.fence, reaping.one_by_one) = (None, false);
             self.search(tree, manager, reaping)?;
             // A round that found nothing yet goes on at once. It ends at the start of the tree.

@@ -170,7 +170,7 @@ impl Table {
 
 /// Where the bytes of a row to be written come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bytes {
+pub enum Bytes {
     /// From the user: they may be no row of the table.
     Given,
     /// From the table's own encoding.

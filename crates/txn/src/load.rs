@@ -8,10 +8,8 @@
 
 use crate::error::TxnError;
 use crate::header::RowHeader;
-use crate::manager::TxnManager;
 use crate::page_images::PageImage;
 use crate::row_change::RowValue;
-use crate::shadows::Images;
 use crate::transaction::Transaction;
 use firndb_base::TxnId;
 use firndb_btree::{NewLeaf, Tree, TreeError};
@@ -43,14 +41,14 @@ impl LoadedRow {
 
 impl Transaction {
     /// Fills an empty private tree of this transaction ([`Transaction::create_private_tree`]) with
-    /// the rows that `next` gives, which ascend strictly by key. Returns how many. All that the
+    /// the rows that `next` gives, which ascend strictly by key. All that the
     /// transaction has written is durable, or in the log, when it returns. After an error, roll
     /// back.
     pub fn load_rows<E: From<TreeError> + From<TxnError>>(
         &mut self,
         tree: &Tree,
         mut next: impl FnMut(&mut Transaction) -> Result<Option<LoadedRow>, E>,
-    ) -> Result<u64, E> {
+    ) -> Result<(), E> {
         let manager = self.manager.clone();
         let (mut images, mut leaves, mut rows) = (Vec::new(), 0usize, 0u64);
         let at_once = (BYTES_AT_ONCE / tree.pool().page_size()).max(1);
@@ -67,7 +65,7 @@ impl Transaction {
             });
             Some(row)
         });
-        let loaded = tree.bulk_load(LogClass::Normal, FILL_PERCENT, entries, |leaf| {
+        tree.bulk_load(LogClass::Normal, FILL_PERCENT, entries, |leaf| {
             let NewLeaf { page, version, image } = leaf;
             images.push(PageImage { page, version, bytes: image, whole: true });
             leaves += 1;
@@ -76,19 +74,10 @@ impl Transaction {
             }
             match images.len() < at_once {
                 true => Ok(()),
-                false => Ok(manager.write_leaves(&mut images)?),
+                false => Ok(manager.write_images(&mut images)?),
             }
         })?;
-        manager.write_leaves(&mut images)?;
-        self.settle_images()?;
-        Ok(loaded)
-    }
-}
-
-impl TxnManager {
-    /// Makes leaves durable, or puts them into the log.
-    fn write_leaves(&self, images: &mut Images) -> Result<(), TxnError> {
-        let _writing = self.image_costs.writing();
-        self.write_images(images)
+        manager.write_images(&mut images)?;
+        Ok(self.settle_images()?)
     }
 }

@@ -47,6 +47,7 @@ impl TxnManager {
     /// Makes images durable, or puts them into the log, and removes them from the list. Called with
     /// no lock and no latch held. After an error the list has those that were not written.
     pub(crate) fn write_images(&self, images: &mut Images) -> Result<(), TxnError> {
+        let _writing = (!images.is_empty()).then(|| self.image_costs.writing());
         let choice = |images: &[PageImage]| self.image_costs.choice(images, &self.pool);
         let (logged, shadows) = choose(self.options.page_recovery, std::mem::take(images), choice);
         *images = logged;
@@ -175,7 +176,6 @@ impl Transaction {
         let Some(images) = &mut self.images else { return Ok(0) };
         let mut lent = images.lend(savepoint);
         let all = lent.len();
-        let _writing = (all > 0).then(|| self.manager.image_costs.writing());
         let outcome = self.manager.write_images(&mut lent);
         let written = all - lent.len();
         images.end_loan(lent);

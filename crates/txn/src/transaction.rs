@@ -258,19 +258,14 @@ impl Transaction {
         }
     }
 
-    /// Begins a statement: the transaction must be running.
-    pub(crate) fn begin_statement(&mut self) -> Result<(), TxnError> {
+    /// Begins a statement, or goes on with one: the transaction must be running, and what a return
+    /// to a savepoint has left is undone first.
+    pub fn begin_statement(&mut self) -> Result<(), TxnError> {
         if self.ended {
             return Err(TxnError::new(TxnErrorKind::Closed, "the transaction has ended"));
         }
         self.manager.check_usable()?;
         self.finish_undoing()
-    }
-
-    /// As if another statement began, for one that goes on: what a return to a savepoint has left
-    /// is undone first.
-    pub fn continue_statement(&mut self) -> Result<(), TxnError> {
-        self.begin_statement()
     }
 
     /// Begins a statement that writes.

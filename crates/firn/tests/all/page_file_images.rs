@@ -3,7 +3,7 @@
 
 use crate::page_files::{PAGE, assert_holds, recovering, settle, tiny};
 use crate::support::bed::Bed;
-use firndb::{Database, ErrorKind, PageRecovery, RestoreTo};
+use firndb::{Database, ErrorKind, PageRecovery, Progress, RestoreTo, Transaction};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -181,4 +181,26 @@ fn by_cost_many_images_become_shadows_and_few_and_hot_ones_are_logged() {
     put(&hot, 100, 11);
     assert_eq!(shadows_and_logged(&hot), (shadows, 1099 - shadows + 100));
     assert_all(&hot, 11);
+}
+
+/// Cause: a search for marks began again at once when it had found none that was committed. Effect:
+/// while a transaction was open that had replaced thousands of pages, one round followed another
+/// without a rest.
+#[test]
+fn background_work_rests_while_an_open_transaction_holds_all_marks() {
+    const PAGES: u64 = 4000;
+    let options = recovering(0).log(|log| log.devices(1).bytes(8 << 20));
+    let db = options.create_on(Bed::new(1).plain()).unwrap();
+    let file = db.create_page_file("f").unwrap();
+    let put_all =
+        |tx: &mut Transaction, byte| (0..PAGES).try_for_each(|page| tx.put_page(&file, page, &[byte; PAGE]));
+    db.transact(|tx| put_all(tx, 1)).unwrap();
+    settle(&db);
+    let mut open = db.begin();
+    put_all(&mut open, 2).unwrap();
+    let worked = (0..100).filter(|_| db.step().unwrap() == Progress::Worked).count();
+    assert!(worked < 50, "{worked} of 100 steps did something");
+    open.commit().unwrap();
+    (0..100).for_each(|_| settle(&db));
+    assert_holds(&db, PAGES);
 }

@@ -56,7 +56,7 @@ struct Timed {
     inner: MemoryDevice,
     /// Nothing is read until then.
     frozen_until: Mutex<Moment>,
-    /// One in so many reads takes 100 ms; none if it is 0.
+    /// Each read takes 100 ms with a chance of one in `spikes`; no read does while `spikes` is 0.
     spikes: AtomicU64,
     reads: AtomicU64,
     rng: Mutex<Rng>,

@@ -2,7 +2,7 @@
 
 use super::cell::{MODES, Meter, Step};
 use super::grid::most;
-use super::machine::{self, CORES, Loaded, Machine, Memory, PAGE};
+use super::machine::{CORES, Loaded, Machine, Memory, PAGE};
 use super::setting::{Bench, Shown, VERSION_BYTES};
 use super::targets::{self, LOAD_BYTES, LOAD_LOG, LOAD_SPEED};
 use super::values::FILE_PAGES;
@@ -125,10 +125,7 @@ pub fn figure(bench: &Bench) -> Result<Figure, Failure> {
     for profile in &bench.drives {
         let mut measure = |how: &str, loading: Option<PageRecovery>| -> Result<Measured<Found>, Failure> {
             let cell = Cell { profile: profile.clone(), loading, rows };
-            let (loaded, stop) = (bench.loaded.clone(), bench.stop);
-            let found = bench.cells.of(&cell, Judged::Yes, move |cell, seed| {
-                run(cell, &loaded.get(FILE_PAGES, || machine::load(FILE_PAGES))?, seed, stop)
-            })?;
+            let found = bench.over_file(&cell, (FILE_PAGES, Judged::Yes), run)?;
             for (name, of) in SHOWN {
                 panel.add(name, Point::new(place, format!("{}, {how}", profile.name), &found.value(of)));
             }

@@ -1,9 +1,9 @@
 //! What every figure has in common: arguments, drives, sizes, and measuring in each mode.
 
 use super::cell::{self, Cell, Found, MODES};
-use super::machine::{self, AllLoaded, Memory};
+use super::machine::{self, AllLoaded, Loaded, Memory};
 use super::work::{Kind, Work};
-use crate::bench::cells::{Cells, Judged, Measured, Running};
+use crate::bench::cells::{Cells, Cellular, Judged, Measured, Running};
 use clap::Args;
 use firndb::PageRecovery;
 use firndb_console::Failure;
@@ -57,6 +57,9 @@ pub struct BenchPages {
 /// A series of a panel: its name, and what it shows of what was found.
 pub type Shown<F> = (&'static str, fn(&F) -> f64);
 
+/// Measures a cell over a loaded database.
+type OverFile<C> = fn(&C, &Arc<Loaded>, u64, &'static AtomicBool) -> Result<<C as Cellular>::Found, Failure>;
+
 /// A run of the bench.
 pub struct Bench<'a> {
     pub args: &'a BenchPages,
@@ -103,10 +106,19 @@ impl Bench<'_> {
     }
 
     pub fn of(&self, cell: &Cell, judged: Judged) -> Result<Measured<Found>, Failure> {
+        self.over_file(cell, (cell.work.pages, judged), cell::run)
+    }
+
+    /// What `run` finds of a cell over a database with a page file of this many pages.
+    pub fn over_file<C: Cellular>(
+        &self,
+        cell: &C,
+        (pages, judged): (u64, Judged),
+        run: OverFile<C>,
+    ) -> Result<Measured<C::Found>, Failure> {
         let (loaded, stop) = (self.loaded.clone(), self.stop);
         self.cells.of(cell, judged, move |cell, seed| {
-            let pages = cell.work.pages;
-            cell::run(cell, &loaded.get(pages, || machine::load(pages))?, seed, stop)
+            run(cell, &loaded.get(pages, || machine::load(pages))?, seed, stop)
         })
     }
 }

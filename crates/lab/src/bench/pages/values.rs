@@ -2,7 +2,7 @@
 
 use super::cell::{MODES, Meter, Step};
 use super::grid::most;
-use super::machine::{self, CORES, Loaded, Machine, Memory, PAGE};
+use super::machine::{CORES, Loaded, Machine, Memory, PAGE};
 use super::setting::{Bench, Shown, VERSION_BYTES};
 use super::targets::{self, VALUE_BYTES, VALUE_LOG, VALUE_READ};
 use crate::bench::cells::{Cellular, Judged, end_of};
@@ -149,10 +149,7 @@ pub fn figure(bench: &Bench) -> Result<Figure, Failure> {
     for profile in &bench.drives {
         for (mode, recovery) in MODES {
             let cell = Cell { profile: profile.clone(), recovery, values };
-            let (loaded, stop) = (bench.loaded.clone(), bench.stop);
-            let found = bench.cells.of(&cell, Judged::Yes, move |cell, seed| {
-                run(cell, &loaded.get(FILE_PAGES, || machine::load(FILE_PAGES))?, seed, stop)
-            })?;
+            let found = bench.over_file(&cell, (FILE_PAGES, Judged::Yes), run)?;
             let [of_log, of_drive, _, of_read] = SHOWN.map(|(name, of)| {
                 let shown = found.value(of);
                 panel.add(name, Point::new(place, format!("{}, {mode}", profile.name), &shown));

@@ -80,7 +80,7 @@ impl Work {
     }
 }
 
-/// Is told how far `perform` has got.
+/// `perform` calls an implementation as it makes progress.
 pub trait Watching {
     /// Called after each operation, with the number of operations done so far.
     fn done(&mut self, operations: u64);
