@@ -12,7 +12,7 @@
 //! reads that are faster or slower for a time, as those that a drive's own cache serves, are
 //! forgotten. Second requests that came first leave it as it is: what they hide is late.
 //!
-//! Bounds: a second request for one in [`READS_A_COPY`] reads at most, in the long run
+//! Bounds: a second request for one in `READS_A_COPY` reads at most, in the long run
 //! ([`CopyBudget`]).
 //!
 //! Locks: a leaf.
@@ -35,7 +35,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_micros(200), Duration::fr
 /// Bytes for which a read may take as long again as a small one.
 const BYTES_ALIKE: usize = 32 << 10;
 
-/// Limits second requests: [`READS_A_COPY`] reads that complete pay for one. Several devices may
+/// Limits second requests: `READS_A_COPY` reads that complete pay for one. Several devices may
 /// share a budget.
 #[derive(Debug)]
 pub struct CopyBudget {
