@@ -2,9 +2,9 @@
 
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::memory::Reservation;
 use crate::row::{Row, RowBuilder};
 use firndb_base::sync::Arc;
+use firndb_spill::Reservation;
 use firndb_table::ColumnType;
 
 /// Rows of a batch at most.

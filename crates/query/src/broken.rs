@@ -26,7 +26,10 @@ thread_local! {
 /// Runs `work`, whose queries are broken in this way.
 pub fn with_break<R>(broken: Break, work: impl FnOnce() -> R) -> R {
     PRESENT.set(Some(broken));
-    let result = work();
+    let result = match broken {
+        Break::LaterRunFirst => firndb_spill::with_later_run_first(work),
+        _ => work(),
+    };
     PRESENT.set(None);
     result
 }

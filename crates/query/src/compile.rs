@@ -34,9 +34,7 @@ pub(crate) fn compile(plan: &Plan, context: &Context) -> Result<Box<dyn Operator
         Plan::Count { input } => {
             Box::new(Count::new(compile(input, context)?, Batch::new(input.types()?, context)))
         }
-        Plan::Sort { input, by } => {
-            Box::new(Sort::new(rows_of(input, context)?, by.clone(), plan.types()?, context))
-        }
+        Plan::Sort { input, by } => Box::new(Sort::new(rows_of(input, context)?, by.clone(), plan.types()?)),
         _ => compile_join(plan, context)?,
     })
 }
@@ -79,7 +77,7 @@ fn compile_join(plan: &Plan, context: &Context) -> Result<Box<dyn Operator>, Que
 fn sorted(plan: &Plan, columns: &[usize], context: &Context) -> Result<Input, QueryError> {
     let by = columns.iter().map(|column| SortColumn { column: *column, descending: false }).collect();
     let types = plan.types()?;
-    let sort = Sort::new(rows_of(plan, context)?, by, types.clone(), context);
+    let sort = Sort::new(rows_of(plan, context)?, by, types.clone());
     Ok(Input::new(Box::new(sort), Batch::new(types, context)))
 }
 

@@ -1,11 +1,11 @@
 //! What the operators of one running query share.
 
 use crate::error::{QueryError, QueryErrorKind};
-use crate::memory::Memory;
-use crate::spill::SpillSpace;
 use crate::work::{Computing, Work};
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
+use firndb_spill::Memory;
+use firndb_spill::SpillSpace;
 use firndb_txn::{CancelToken, StatementLimit, Transaction};
 
 /// What a query may use, and how long.
@@ -81,7 +81,7 @@ impl Context {
         }
         let (batch_bytes, share) = divided(options.memory, nodes, shares);
         Ok(Context {
-            memory: Memory::new(options.memory),
+            memory: Memory::new("query", options.memory),
             spill: options.spill.clone(),
             share,
             batch_bytes,

@@ -1,7 +1,7 @@
 //! What can go wrong in a query.
 
 use firndb_base::codec::Malformed;
-use firndb_device::{DeviceError, DeviceErrorKind};
+use firndb_spill::{SpillError, SpillErrorKind};
 use firndb_table::{TableError, TableErrorKind};
 use firndb_txn::{TxnError, TxnErrorKind};
 use std::fmt;
@@ -71,25 +71,15 @@ impl From<TxnError> for QueryError {
         TableError::from(error).into()
     }
 }
-impl From<DeviceError> for QueryError {
-    /// Of the spill device.
-    fn from(error: DeviceError) -> QueryError {
-        match error.kind {
-            DeviceErrorKind::NoSpace => QueryError::new(
-                QueryErrorKind::Full,
-                format!(
-                    "the spill device is full: {}; free space there, or raise the query's memory",
-                    error.message
-                ),
-            ),
-            _ => QueryError::new(
-                QueryErrorKind::SpillFailed,
-                format!(
-                    "the spill device failed: {}; the database is unharmed, run the query again",
-                    error.message
-                ),
-            ),
-        }
+impl From<SpillError> for QueryError {
+    fn from(error: SpillError) -> QueryError {
+        let kind = match error.kind {
+            SpillErrorKind::BadArgument => QueryErrorKind::BadArgument,
+            SpillErrorKind::OutOfMemory => QueryErrorKind::OutOfMemory,
+            SpillErrorKind::Full => QueryErrorKind::Full,
+            SpillErrorKind::Failed => QueryErrorKind::SpillFailed,
+        };
+        QueryError::new(kind, error.message)
     }
 }
 impl From<Malformed> for QueryError {

@@ -2,9 +2,9 @@
 
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::memory::Reservation;
 use crate::row::RowBuilder;
 use crate::source::SourceReader;
+use firndb_spill::Reservation;
 use firndb_table::{Rows, TableError};
 use firndb_txn::Transaction;
 
@@ -77,7 +77,7 @@ impl Fetch {
         if read == 0
             && let Some(error) = refused
         {
-            return Err(error);
+            return Err(error.into());
         }
         let longest = self.rows.iter().map(|row| row.map_or(0, <[u8]>::len)).max();
         self.longest = self.longest.max(longest.unwrap_or(0)).max(1);

@@ -9,17 +9,17 @@
 //! forgotten, and read again later: entries cost little beside rows, and rows that were fetched
 //! would be read once more by the scan.
 
-use crate::arena::{Arena, Place};
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::fetch::Fetch;
-use crate::memory::Reservation;
 use crate::operator::Operator;
 use crate::plan::OrScan;
 use crate::range_scan::RangeScan;
 use crate::source::{Source, SourceReader};
 use firndb_btree::Direction;
+use firndb_spill::Reservation;
+use firndb_spill::{Arena, Place};
 use firndb_table::{Index, IndexCursor, KeyRange};
 use firndb_txn::Transaction;
 use std::ops::Bound;

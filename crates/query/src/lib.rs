@@ -18,7 +18,6 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs)] // An internal crate: a comment says what a name does not.
 
-mod arena;
 mod batch;
 #[cfg(feature = "testing")]
 mod broken;
@@ -28,8 +27,6 @@ mod error;
 mod fetch;
 mod index_fetch;
 mod join;
-mod memory;
-mod merge;
 mod operator;
 mod plan;
 pub mod planner;
@@ -42,7 +39,6 @@ mod scan;
 mod simple;
 mod sort;
 mod source;
-mod spill;
 #[cfg(test)]
 mod testing;
 mod work;
@@ -52,6 +48,7 @@ pub use batch::Batch;
 pub use broken::{Break, with_break};
 pub use context::QueryOptions;
 pub use error::{QueryError, QueryErrorKind};
+pub use firndb_spill::SpillSpace;
 pub use join::{IndexSide, JoinKind, On};
 pub use plan::{OrScan, Plan};
 pub use predicate::{Comparison, Predicate};
@@ -59,5 +56,4 @@ pub use query::Query;
 pub use row::Row;
 pub use sort::SortColumn;
 pub use source::Source;
-pub use spill::SpillSpace;
 pub use work::{Computing, Counts};

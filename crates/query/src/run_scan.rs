@@ -5,8 +5,8 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::operator::{Input, Operator};
 use crate::row::Row;
-use crate::spill::{Run, RunReader};
 use firndb_base::sync::Arc;
+use firndb_spill::{Run, RunReader};
 use firndb_table::ColumnType;
 use firndb_txn::Transaction;
 

@@ -1,8 +1,8 @@
 //! A Bloom filter: keys that were added are always found, others rarely.
 
 use crate::error::QueryError;
-use crate::memory::{Memory, Reservation};
 use firndb_base::sync::Arc;
+use firndb_spill::{Memory, Reservation};
 
 /// Bits set for a key. With ten bits of memory a key, 1.2 % of other keys are found; with six, 6 %.
 const PROBES: u32 = 4;
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn finds_all_that_were_added_and_few_others() {
-        let memory = Memory::new(1 << 20);
+        let memory = Memory::new("query", 1 << 20);
         let mut bloom = Bloom::new(&memory, 16 << 10).unwrap();
         let hash = |number: u64| hash_bytes(7, &number.to_le_bytes());
         // 131,072 bits: ten a key.

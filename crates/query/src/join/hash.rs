@@ -18,9 +18,9 @@ use crate::error::QueryError;
 use crate::operator::{Input, Operator};
 use crate::row::Row;
 use crate::run_scan::RunScan;
-use crate::spill::{Run, RunWriter};
 use firndb_base::hash::hash_bytes;
 use firndb_base::sync::Arc;
+use firndb_spill::{Run, RunWriter};
 use firndb_txn::Transaction;
 
 /// Deepest recursion. Partitions get smaller by the number of partitions at each level.
@@ -139,7 +139,7 @@ impl HashJoin {
         let writer = writer(&mut self.writer, context)?;
         self.table.take_out(partition, |row| {
             context.work.add(|counts| counts.kept += 1);
-            writer.push(partition, &[row])
+            Ok(writer.push(partition, &[row])?)
         })?;
         self.spilled[partition].is_out = true;
         Ok(())
@@ -147,7 +147,7 @@ impl HashJoin {
 
     /// The run of each partition, if any was spilled, of the side that has ended.
     fn written(&mut self) -> Result<Vec<Run>, QueryError> {
-        self.writer.take().map_or(Ok(Vec::new()), RunWriter::finish)
+        Ok(self.writer.take().map_or(Ok(Vec::new()), RunWriter::finish)?)
     }
 
     /// The hash of the key, and its partition. Each level has its own hashes.

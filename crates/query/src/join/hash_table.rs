@@ -1,10 +1,10 @@
 //! Rows in memory by the hashes of their keys, in partitions that can be taken out.
 
-use crate::arena::{Arena, Place};
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::memory::Reservation;
-use crate::sort::split_record;
+use firndb_spill::Reservation;
+use firndb_spill::split_record;
+use firndb_spill::{Arena, Place};
 
 /// No entry.
 const NONE: u32 = u32::MAX;

@@ -7,13 +7,13 @@
 use super::left_rows::LeftRows;
 use super::matcher::Matcher;
 use super::on::{Output, key_values};
-use crate::arena::Place;
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::operator::{Input, Operator};
 use crate::source::Source;
 use firndb_btree::Direction;
+use firndb_spill::Place;
 use firndb_table::{Index, IndexCursor, KeyRange};
 use firndb_txn::Transaction;
 

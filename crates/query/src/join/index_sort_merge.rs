@@ -9,15 +9,15 @@
 use super::left_rows::LeftRows;
 use super::matcher::Matcher;
 use super::on::Output;
-use crate::arena::{Arena, Place};
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::fetch::Fetch;
-use crate::memory::Reservation;
 use crate::operator::Operator;
 use crate::source::{Source, SourceReader};
 use firndb_btree::Direction;
+use firndb_spill::Reservation;
+use firndb_spill::{Arena, Place};
 use firndb_table::{Index, IndexCursor, IndexDefinition, KeyRange, Schema, encode_sort_key};
 use firndb_txn::Transaction;
 use std::ops::Bound;

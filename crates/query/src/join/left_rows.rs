@@ -1,13 +1,13 @@
 //! Rows of the left input in memory, each with its key and whether it has matched.
 
 use super::on::{Output, join_key};
-use crate::arena::{Arena, Place};
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::memory::Reservation;
 use crate::row::Row;
 use firndb_base::sync::Arc;
+use firndb_spill::Reservation;
+use firndb_spill::{Arena, Place};
 use firndb_table::ColumnType;
 
 pub(crate) struct LeftRows {

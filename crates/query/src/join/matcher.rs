@@ -2,14 +2,14 @@
 
 use super::left_rows::LeftRows;
 use super::on::Output;
-use crate::arena::{Arena, Place};
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::fetch::Fetch;
-use crate::memory::Reservation;
 use crate::row::Row;
 use crate::source::{Source, SourceReader};
+use firndb_spill::Reservation;
+use firndb_spill::{Arena, Place};
 use firndb_txn::Transaction;
 
 /// Pairs of a right row's primary key and the number of a left row, and the reading of their rows:
@@ -59,7 +59,7 @@ impl Matcher {
 
     /// A right row's key. It is kept until [`Matcher::clear`].
     pub(crate) fn key(&mut self, key: &[u8]) -> Result<Place, QueryError> {
-        self.keys.push(&[key])
+        Ok(self.keys.push(&[key])?)
     }
 
     pub(crate) fn pair(&mut self, key: Place, left: usize) -> Result<(), QueryError> {

@@ -2,15 +2,15 @@
 //! memory or on the spill device, for all left rows with that key.
 
 use super::on::{On, Output, join_key};
-use crate::arena::{Arena, Place};
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::memory::Reservation;
 use crate::operator::{Input, Operator};
 use crate::row::Row;
-use crate::spill::{Run, RunReader, RunWriter};
 use firndb_base::sync::Arc;
+use firndb_spill::Reservation;
+use firndb_spill::{Arena, Place};
+use firndb_spill::{Run, RunReader, RunWriter};
 use firndb_txn::Transaction;
 
 pub(crate) struct SortMerge {

@@ -3,8 +3,8 @@
 
 use super::costs::Costs;
 use super::times::DeviceTimes;
-use crate::spill::Sizes;
 use firndb_profile::{Access, Order, Submission, Work};
+use firndb_spill::Sizes;
 
 /// What an operator spills.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

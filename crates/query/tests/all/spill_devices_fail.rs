@@ -6,7 +6,8 @@ use crate::naive::evaluate;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_device::*;
-use firndb_query::{JoinKind, On, Plan, Query, QueryErrorKind, QueryOptions, SortColumn, Source, SpillSpace};
+use firndb_query::{JoinKind, On, Plan, Query, QueryErrorKind, QueryOptions, SortColumn, Source};
+use firndb_spill::{SpillErrorKind, SpillSpace};
 
 fn world() -> (World, Vec<Filled>) {
     let mut rng = Rng::new(6);
@@ -120,7 +121,7 @@ fn what_holds_anything_else_is_not_taken_for_a_spill_device() {
         match opened {
             Ok(_) => assert_eq!(device.len(), 4096, "emptied"),
             Err(error) => {
-                assert_eq!(error.kind, QueryErrorKind::BadArgument, "{error}");
+                assert_eq!(error.kind, SpillErrorKind::BadArgument, "{error}");
                 let mut left = AlignedBuf::zeroed(4096);
                 device.read(0, &mut left).unwrap();
                 assert!(device.len() == 1 << 20 && left.starts_with(bytes), "left as it was");

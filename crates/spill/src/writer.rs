@@ -3,17 +3,17 @@
 //! Rows are put into blocks of a buffer. When the buffer is full, all blocks that are full are
 //! written with one call, one behind the other, those of each run together.
 
-use super::block::{self, HEADER};
-use super::run::{Piece, Run, Stream};
-use super::sizes::Sizes;
-use super::space::{EXTENT_BYTES, SpillSpace};
-use crate::error::QueryError;
+use crate::block::{self, HEADER};
+use crate::error::SpillError;
 use crate::memory::{Memory, Reservation};
+use crate::run::{Piece, Run, Stream};
+use crate::sizes::Sizes;
+use crate::space::{EXTENT_BYTES, SpillSpace};
 use firndb_base::sync::Arc;
 use firndb_device::{AlignedBuf, Durability, Io, IoOp};
 
 /// Runs being written.
-pub(crate) struct RunWriter {
+pub struct RunWriter {
     space: Arc<SpillSpace>,
     memory: Arc<Memory>,
     buffer: AlignedBuf,
@@ -40,20 +40,16 @@ struct Growing {
 
 impl RunWriter {
     /// Of one run.
-    pub(crate) fn new(
-        space: &Arc<SpillSpace>,
-        sizes: Sizes,
-        memory: &Arc<Memory>,
-    ) -> Result<RunWriter, QueryError> {
+    pub fn new(space: &Arc<SpillSpace>, sizes: Sizes, memory: &Arc<Memory>) -> Result<RunWriter, SpillError> {
         RunWriter::with(space, sizes.block, sizes.run(), 1, memory)
     }
 
     /// Of a run for each partition.
-    pub(crate) fn of_partitions(
+    pub fn of_partitions(
         space: &Arc<SpillSpace>,
         sizes: Sizes,
         memory: &Arc<Memory>,
-    ) -> Result<RunWriter, QueryError> {
+    ) -> Result<RunWriter, SpillError> {
         RunWriter::with(space, sizes.block, sizes.stream(), sizes.partitions(), memory)
     }
 
@@ -63,7 +59,7 @@ impl RunWriter {
         buffer_bytes: usize,
         runs: usize,
         memory: &Arc<Memory>,
-    ) -> Result<RunWriter, QueryError> {
+    ) -> Result<RunWriter, SpillError> {
         assert!(block_bytes.is_power_of_two() && block_bytes <= EXTENT_BYTES && block_bytes > HEADER);
         assert!(runs == 1 || buffer_bytes >= 2 * runs * block_bytes, "some blocks are full by then");
         // Beside the buffer a block, while others are exchanged, and an owner and a place for each.
@@ -91,9 +87,9 @@ impl RunWriter {
     }
 
     /// Appends a row to a run, given in parts.
-    pub(crate) fn push(&mut self, run: usize, parts: &[&[u8]]) -> Result<(), QueryError> {
+    pub fn push(&mut self, run: usize, parts: &[&[u8]]) -> Result<(), SpillError> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        let stored = u32::try_from(len).map_err(|_| QueryError::bad_argument("a row has 4 GiB"))?;
+        let stored = u32::try_from(len).map_err(|_| SpillError::bad_argument("a row has 4 GiB"))?;
         self.put(run, &stored.to_le_bytes())?;
         for part in parts {
             self.put(run, part)?;
@@ -105,7 +101,7 @@ impl RunWriter {
     }
 
     /// All rows were appended. The runs, in their order.
-    pub(crate) fn finish(mut self) -> Result<Vec<Run>, QueryError> {
+    pub fn finish(mut self) -> Result<Vec<Run>, SpillError> {
         (0..self.runs.len()).for_each(|run| self.seal(run));
         self.write()?;
         let stream = Arc::new(self.stream);
@@ -122,7 +118,7 @@ impl RunWriter {
         Ok(self.runs.into_iter().map(run).collect())
     }
 
-    fn put(&mut self, run: usize, mut bytes: &[u8]) -> Result<(), QueryError> {
+    fn put(&mut self, run: usize, mut bytes: &[u8]) -> Result<(), SpillError> {
         let payload = self.stream.block_bytes - HEADER;
         while !bytes.is_empty() {
             let (block, filled) = match self.runs[run].open {
@@ -139,7 +135,7 @@ impl RunWriter {
     }
 
     /// Ends the block that a run is at, and gives it another.
-    fn next_block(&mut self, run: usize) -> Result<usize, QueryError> {
+    fn next_block(&mut self, run: usize) -> Result<usize, SpillError> {
         self.seal(run);
         if self.owners.len() == self.buffer.len() / self.stream.block_bytes {
             self.write()?;
@@ -157,7 +153,7 @@ impl RunWriter {
     }
 
     /// Writes the blocks that are sealed; those that are not stay, at the buffer's beginning.
-    fn write(&mut self) -> Result<(), QueryError> {
+    fn write(&mut self) -> Result<(), SpillError> {
         let is_open = |block: usize| {
             let open = self.runs[self.owners[block] as usize].open;
             open.is_some_and(|(open, _)| open == block)
@@ -184,7 +180,7 @@ impl RunWriter {
     }
 
     /// Notes where the blocks of these runs are going to be.
-    fn list(&mut self, owners: &[u32]) -> Result<(), QueryError> {
+    fn list(&mut self, owners: &[u32]) -> Result<(), SpillError> {
         let mut first = self.written;
         for of_run in owners.chunk_by(|a, b| a == b) {
             let Growing { pieces, reserved, .. } = &mut self.runs[of_run[0] as usize];
@@ -202,7 +198,7 @@ impl RunWriter {
     }
 
     /// Writes this many blocks of the buffer behind those that are written.
-    fn write_front(&mut self, blocks: usize) -> Result<(), QueryError> {
+    fn write_front(&mut self, blocks: usize) -> Result<(), SpillError> {
         let RunWriter { space, stream, buffer, written, .. } = self;
         let end = *written + blocks as u32;
         while stream.extents.len() < end.div_ceil(stream.blocks_of_extent()) as usize {

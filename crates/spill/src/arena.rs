@@ -1,12 +1,12 @@
 //! Rows kept in memory, in chunks, so that none is copied when more come.
 
-use crate::error::QueryError;
+use crate::error::SpillError;
 use crate::memory::{Memory, Reservation};
 use firndb_base::sync::Arc;
 
 /// Where a row lies. Places ascend with the order in which rows came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub struct Place {
     chunk: u32,
     start: u32,
     len: u32,
@@ -14,7 +14,7 @@ pub(crate) struct Place {
 
 /// Rows by their places.
 #[derive(Debug)]
-pub(crate) struct Arena {
+pub struct Arena {
     chunks: Vec<Vec<u8>>,
     chunk_bytes: usize,
     reserved: Reservation,
@@ -24,29 +24,31 @@ impl Arena {
     const CHUNK_BYTES: std::ops::RangeInclusive<usize> = 1 << 10..=256 << 10;
 
     /// For an operator that keeps `share` bytes in memory.
-    pub(crate) fn new(memory: &Arc<Memory>, share: usize) -> Arena {
+    pub fn new(memory: &Arc<Memory>, share: usize) -> Arena {
         let chunk_bytes = (share / 16).clamp(*Arena::CHUNK_BYTES.start(), *Arena::CHUNK_BYTES.end());
         Arena { chunks: Vec::new(), chunk_bytes, reserved: Reservation::none(memory) }
     }
 
     /// Bytes of memory that it takes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.reserved.bytes()
     }
 
     /// Bytes of memory that it would take with another row of this length.
-    pub(crate) fn bytes_with(&self, len: usize) -> usize {
+    pub fn bytes_with(&self, len: usize) -> usize {
         self.bytes() + if self.fits(len) { 0 } else { len.max(self.chunk_bytes) }
     }
 
-    pub(crate) fn get(&self, place: Place) -> &[u8] {
+    /// A row that is kept.
+    #[must_use]
+    pub fn get(&self, place: Place) -> &[u8] {
         &self.chunks[place.chunk as usize][place.start as usize..][..place.len as usize]
     }
 
     /// Keeps a row, given in parts.
-    pub(crate) fn push(&mut self, parts: &[&[u8]]) -> Result<Place, QueryError> {
+    pub fn push(&mut self, parts: &[&[u8]]) -> Result<Place, SpillError> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        let stored = u32::try_from(len).map_err(|_| QueryError::bad_argument("a row has 4 GiB"))?;
+        let stored = u32::try_from(len).map_err(|_| SpillError::bad_argument("a row has 4 GiB"))?;
         if !self.fits(len) {
             let bytes = len.max(self.chunk_bytes);
             self.reserved.set(self.reserved.bytes() + bytes)?;
@@ -60,7 +62,7 @@ impl Arena {
     }
 
     /// Forgets all rows, and gives their memory back.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.chunks = Vec::new();
         self.reserved.set(0).expect("less than before");
     }

@@ -1,14 +1,16 @@
-//! The memory of a query: counted where it is kept, refused past the limit.
+//! Memory of a query or an index build: counted where it is kept, refused past the limit.
 //!
 //! Invariant: what is used is the sum of the live reservations, and never more than the limit.
 
-use crate::error::{QueryError, QueryErrorKind};
+use crate::error::{SpillError, SpillErrorKind};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The memory of one query.
+/// Memory that the operators of one query share, or the steps of other work.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
+    /// What uses it, for people.
+    user: &'static str,
     limit: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
@@ -17,8 +19,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(limit: usize) -> Arc<Memory> {
+    /// At most `limit` bytes, for a `user`: a query, say.
+    #[must_use]
+    pub fn new(user: &'static str, limit: usize) -> Arc<Memory> {
         Arc::new(Memory {
+            user,
             limit,
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
@@ -27,32 +32,33 @@ impl Memory {
     }
 
     /// The most that was used at once, in bytes.
-    pub(crate) fn peak(&self) -> usize {
+    pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
 
     /// Bytes written to the spill device so far.
-    pub(crate) fn spilled(&self) -> u64 {
+    pub fn spilled(&self) -> u64 {
         self.spilled.load(Ordering::Relaxed)
     }
-    pub(crate) fn note_spilled(&self, bytes: usize) {
+    /// Counts bytes written to the spill device.
+    pub fn note_spilled(&self, bytes: usize) {
         self.spilled.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    #[cfg(test)]
-    pub(crate) fn used(&self) -> usize {
+    /// Bytes that are used.
+    pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> Result<(), QueryError> {
-        // One thread runs a query at a time, so the sum cannot grow in between.
+    fn take(&self, bytes: usize) -> Result<(), SpillError> {
+        // One thread at a time uses it, so the sum cannot grow in between.
         let used = self.used.load(Ordering::Relaxed).saturating_add(bytes);
         if used > self.limit {
-            return Err(QueryError::new(
-                QueryErrorKind::OutOfMemory,
+            return Err(SpillError::new(
+                SpillErrorKind::OutOfMemory,
                 format!(
-                    "the query needs more than the {} bytes of memory that it may have: raise its memory limit",
-                    self.limit
+                    "the {} needs more than the {} bytes of memory that it may have: raise its memory limit",
+                    self.user, self.limit
                 ),
             ));
         }
@@ -62,30 +68,33 @@ impl Memory {
     }
 }
 
-/// Memory that an operator keeps. Dropping it gives it back.
+/// A part of it that is kept. Dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub struct Reservation {
     memory: Arc<Memory>,
     bytes: usize,
 }
 
 impl Reservation {
     /// Of nothing yet.
-    pub(crate) fn none(memory: &Arc<Memory>) -> Reservation {
+    pub fn none(memory: &Arc<Memory>) -> Reservation {
         Reservation { memory: memory.clone(), bytes: 0 }
     }
 
-    pub(crate) fn of(memory: &Arc<Memory>, bytes: usize) -> Result<Reservation, QueryError> {
+    /// Of this many bytes.
+    pub fn of(memory: &Arc<Memory>, bytes: usize) -> Result<Reservation, SpillError> {
         let mut reservation = Reservation::none(memory);
         reservation.set(bytes)?;
         Ok(reservation)
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Bytes that it keeps.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
     /// Keeps this many bytes from now on. After an error it keeps what it had.
-    pub(crate) fn set(&mut self, bytes: usize) -> Result<(), QueryError> {
+    pub fn set(&mut self, bytes: usize) -> Result<(), SpillError> {
         if bytes > self.bytes {
             self.memory.take(bytes - self.bytes)?;
         } else {
@@ -97,7 +106,7 @@ impl Reservation {
 
     /// Makes space for `more` elements behind those of `vec`, whose memory this is. Old and new
     /// memory are counted together, since growing copies.
-    pub(crate) fn grow<T>(&mut self, vec: &mut Vec<T>, more: usize) -> Result<(), QueryError> {
+    pub fn grow<T>(&mut self, vec: &mut Vec<T>, more: usize) -> Result<(), SpillError> {
         let needed = vec.len() + more;
         if needed <= vec.capacity() {
             return Ok(());
@@ -122,10 +131,10 @@ mod tests {
 
     #[test]
     fn what_is_used_is_the_sum_of_what_lives_and_never_past_the_limit() {
-        let memory = Memory::new(1000);
+        let memory = Memory::new("query", 1000);
         let mut first = Reservation::of(&memory, 600).unwrap();
         let refused = Reservation::of(&memory, 401).unwrap_err();
-        assert_eq!(refused.kind, QueryErrorKind::OutOfMemory);
+        assert_eq!(refused.kind, SpillErrorKind::OutOfMemory);
         assert!(refused.message.contains("1000 bytes") && refused.message.contains("raise"), "{refused}");
         assert_eq!((memory.used(), memory.peak()), (600, 600));
         first.set(100).unwrap();

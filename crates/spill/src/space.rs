@@ -1,13 +1,13 @@
-//! The space of a spill device, which the queries of a database share.
+//! The space of a spill device, which the queries and index builds of a database share.
 //!
 //! Invariant: an extent belongs to one [`Extent`], or is free, or lies past those made so far.
 //! Once all are free the device is cut to its first block.
 //!
-//! The first block says that the device is for rows of queries. A device that holds anything else
+//! The first block says that the device is for rows that are spilled. A device that holds anything else
 //! is refused: what a user names by mistake is not overwritten.
 
-use super::sizes::Sizes;
-use crate::error::{QueryError, QueryErrorKind};
+use crate::error::{SpillError, SpillErrorKind};
+use crate::sizes::Sizes;
 use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{AlignedBuf, Device, Durability, Fill, find_contents};
 
@@ -15,9 +15,9 @@ use firndb_device::{AlignedBuf, Device, Durability, Fill, find_contents};
 const MAGIC: &[u8; 8] = b"FIRNSPIL";
 
 /// Bytes given out at once.
-pub(super) const EXTENT_BYTES: usize = 256 << 10;
+pub(crate) const EXTENT_BYTES: usize = 256 << 10;
 
-/// Space for rows of queries on a device that is used for nothing else.
+/// Space for rows on a device that is used for nothing else.
 #[derive(Debug)]
 pub struct SpillSpace {
     device: Arc<dyn Device>,
@@ -41,7 +41,7 @@ impl SpillSpace {
     /// Of at most `bytes` on the device, which is empty or was used for this before; it is emptied.
     ///
     /// Errors: `BadArgument` if it holds anything else; `Full` and `SpillFailed` of the device.
-    pub fn open(device: Arc<dyn Device>, bytes: u64) -> Result<Arc<SpillSpace>, QueryError> {
+    pub fn open(device: Arc<dyn Device>, bytes: u64) -> Result<Arc<SpillSpace>, SpillError> {
         let mut block = AlignedBuf::zeroed(device.info().logical_block.max(4096));
         let first = block.len() as u64;
         let is_ours = device.len() >= first && {
@@ -50,8 +50,8 @@ impl SpillSpace {
             magic == MAGIC && rest.iter().all(|byte| *byte == 0)
         };
         if !is_ours && let Some(at) = find_contents(&*device)? {
-            return Err(QueryError::bad_argument(format!(
-                "{} holds something at byte {at} that is no rows of queries: name an empty file or device for them, or remove what is there",
+            return Err(SpillError::bad_argument(format!(
+                "{} holds something at byte {at} that is no spilled rows: name an empty file or device for them, or remove what is there",
                 device.info().name
             )));
         }
@@ -64,36 +64,38 @@ impl SpillSpace {
         Ok(Arc::new(SpillSpace { device, first, extents_max, state: Mutex::new(State::default()) }))
     }
 
-    pub(crate) fn device(&self) -> &dyn Device {
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &dyn Device {
         &*self.device
     }
     /// What an operator writes and reads at once that keeps `share` bytes in memory.
-    pub(crate) fn sizes(&self, share: usize) -> Sizes {
+    pub fn sizes(&self, share: usize) -> Sizes {
         Sizes::new(share, self.device.info().logical_block)
     }
 
-    /// Bytes that queries have at present.
+    /// Bytes that are in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         let state = self.state.lock();
         (state.made - state.free.len() as u64) * EXTENT_BYTES as u64
     }
 
-    /// Whether any query has written a run.
+    /// Whether any run was written.
     #[must_use]
     pub fn has_been_used(&self) -> bool {
         self.state.lock().runs > 0
     }
 
     /// A number for a run that no other run has.
-    pub(super) fn next_run(&self) -> u64 {
+    pub(crate) fn next_run(&self) -> u64 {
         let mut state = self.state.lock();
         state.runs += 1;
         state.runs
     }
 
     /// An extent. Kind `Full` if there is none.
-    pub(super) fn take(self: &Arc<SpillSpace>) -> Result<Extent, QueryError> {
+    pub(crate) fn take(self: &Arc<SpillSpace>) -> Result<Extent, SpillError> {
         let mut state = self.state.lock();
         let number = match state.free.pop() {
             Some(number) => number,
@@ -107,12 +109,12 @@ impl SpillSpace {
     }
 
     /// Makes the device long enough for this many extents; for some more, if it can be.
-    fn grow(&self, extents: u64) -> Result<(), QueryError> {
+    fn grow(&self, extents: u64) -> Result<(), SpillError> {
         if extents > self.extents_max {
-            return Err(QueryError::new(
-                QueryErrorKind::Full,
+            return Err(SpillError::new(
+                SpillErrorKind::Full,
                 format!(
-                    "the {} bytes of {} for rows of queries are in use: raise spill_bytes, raise the query's memory, or run fewer queries at once",
+                    "the {} bytes of {} for spilled rows are in use: raise spill_bytes, raise the memory limit, or run fewer queries and index builds at once",
                     self.extents_max * EXTENT_BYTES as u64,
                     self.device.info().name
                 ),
@@ -130,13 +132,13 @@ impl SpillSpace {
 
 /// A part of the device. Dropping it gives it back.
 #[derive(Debug)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     space: Arc<SpillSpace>,
     number: u64,
 }
 
 impl Extent {
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.space.first + self.number * EXTENT_BYTES as u64
     }
 }

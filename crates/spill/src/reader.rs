@@ -4,15 +4,15 @@
 //! once. Runs that are read side by side have two buffers each, and all that are empty are filled
 //! with one call to the device ([`refill`]), so that a merge waits for many requests at a time.
 
-use super::block::{self, HEADER};
-use super::run::{Cursor, Run};
-use crate::error::{QueryError, QueryErrorKind};
+use crate::block::{self, HEADER};
+use crate::error::{SpillError, SpillErrorKind};
 use crate::memory::{Memory, Reservation};
+use crate::run::{Cursor, Run};
 use firndb_base::sync::Arc;
 use firndb_device::{AlignedBuf, Io, IoOp};
 
 /// Rows of a run, one after the other.
-pub(crate) struct RunReader {
+pub struct RunReader {
     run: Arc<Run>,
     current: Blocks,
     /// Of the block that is being read, bytes of rows that were and that are there.
@@ -70,12 +70,12 @@ pub(crate) enum Step {
 
 impl RunReader {
     /// Of a run that is read alone.
-    pub(crate) fn new(run: Arc<Run>, buffer: usize, memory: &Arc<Memory>) -> Result<RunReader, QueryError> {
+    pub fn new(run: Arc<Run>, buffer: usize, memory: &Arc<Memory>) -> Result<RunReader, SpillError> {
         RunReader::with(run, buffer, 1, memory)
     }
 
     /// Of one that is read beside others, which has two buffers.
-    pub(crate) fn beside(run: Run, buffer: usize, memory: &Arc<Memory>) -> Result<RunReader, QueryError> {
+    pub fn beside(run: Run, buffer: usize, memory: &Arc<Memory>) -> Result<RunReader, SpillError> {
         RunReader::with(Arc::new(run), buffer, 2, memory)
     }
 
@@ -84,7 +84,7 @@ impl RunReader {
         bytes: usize,
         buffers: usize,
         memory: &Arc<Memory>,
-    ) -> Result<RunReader, QueryError> {
+    ) -> Result<RunReader, SpillError> {
         let block_bytes = run.stream.block_bytes;
         // Short runs need no more than they have.
         let bytes = bytes.min(block_bytes * run.blocks.max(1) as usize);
@@ -105,12 +105,12 @@ impl RunReader {
     }
 
     /// The row that was stepped to.
-    pub(crate) fn row(&self) -> &[u8] {
+    pub fn row(&self) -> &[u8] {
         &self.row
     }
 
     /// Steps to the next row; false at the end.
-    pub(crate) fn advance(&mut self) -> Result<bool, QueryError> {
+    pub fn advance(&mut self) -> Result<bool, SpillError> {
         loop {
             match self.step()? {
                 Step::Row => return Ok(true),
@@ -121,7 +121,7 @@ impl RunReader {
     }
 
     /// Steps to the next row, as far as what is in memory goes.
-    pub(crate) fn step(&mut self) -> Result<Step, QueryError> {
+    pub(crate) fn step(&mut self) -> Result<Step, SpillError> {
         if matches!(self.length, Length::Known(len) if len == self.row.len()) {
             self.row.clear();
             self.length = NOTHING;
@@ -161,7 +161,7 @@ impl RunReader {
     }
 
     /// Goes on to the next block; false if it is not in memory.
-    fn begin_block(&mut self) -> Result<bool, QueryError> {
+    fn begin_block(&mut self) -> Result<bool, SpillError> {
         if self.current.is_empty()
             && let Some(ahead) = &mut self.ahead
         {
@@ -186,17 +186,17 @@ impl RunReader {
         blocks.is_empty().then_some((&*self.run, &mut self.cursor, blocks))
     }
 
-    fn wrong(&self, what: &str) -> QueryError {
+    fn wrong(&self, what: &str) -> SpillError {
         let device = &self.run.space.device().info().name;
-        QueryError::new(
-            QueryErrorKind::SpillFailed,
-            format!("{device}: run {} {what}; the database is unharmed, run the query again", self.run.id),
+        SpillError::new(
+            SpillErrorKind::Failed,
+            format!("{device}: run {} {what}; the database is unharmed, run the work again", self.run.id),
         )
     }
 }
 
 /// Reads the next blocks of each reader that has space for them, all with one call to the device.
-pub(crate) fn refill(readers: &mut [RunReader]) -> Result<(), QueryError> {
+pub(crate) fn refill(readers: &mut [RunReader]) -> Result<(), SpillError> {
     let Some(space) = readers.first().map(|reader| reader.run.space.clone()) else { return Ok(()) };
     let mut batch: Vec<Io<'_>> = Vec::new();
     for (run, cursor, blocks) in readers.iter_mut().filter_map(RunReader::wanted) {
@@ -211,5 +211,5 @@ pub(crate) fn refill(readers: &mut [RunReader]) -> Result<(), QueryError> {
         }
     }
     space.device().submit(&mut batch);
-    batch.into_iter().try_for_each(|io| io.outcome).map_err(QueryError::from)
+    batch.into_iter().try_for_each(|io| io.outcome).map_err(SpillError::from)
 }

@@ -10,17 +10,17 @@
 //! block from one that was written there before, or elsewhere. Rows are a length (u32) and as many
 //! bytes, and go on from block to block.
 
-use crate::error::{QueryError, QueryErrorKind};
+use crate::error::{SpillError, SpillErrorKind};
 use firndb_base::checksum::crc32c;
 use firndb_base::codec::Reader;
 
-pub(super) const HEADER: usize = 24;
+pub(crate) const HEADER: usize = 24;
 /// Bytes of a block, but for devices of larger logical blocks.
-pub(super) const BYTES_MIN: usize = 512;
-pub(super) const BYTES_MAX: usize = 4 << 10;
+pub(crate) const BYTES_MIN: usize = 512;
+pub(crate) const BYTES_MAX: usize = 4 << 10;
 
 /// Fills in the header of a block that holds `len` bytes of rows.
-pub(super) fn seal(block: &mut [u8], len: usize, run: u64, number: u64) {
+pub(crate) fn seal(block: &mut [u8], len: usize, run: u64, number: u64) {
     block[4..8].copy_from_slice(&(len as u32).to_le_bytes());
     block[8..16].copy_from_slice(&run.to_le_bytes());
     block[16..24].copy_from_slice(&number.to_le_bytes());
@@ -30,12 +30,12 @@ pub(super) fn seal(block: &mut [u8], len: usize, run: u64, number: u64) {
 
 /// How many bytes of rows a block holds that was read. Fails with kind `SpillFailed` unless it is
 /// the one that was written.
-pub(super) fn check(block: &[u8], run: u64, number: u64, device: &str) -> Result<usize, QueryError> {
+pub(crate) fn check(block: &[u8], run: u64, number: u64, device: &str) -> Result<usize, SpillError> {
     let wrong = |what: &str| {
-        QueryError::new(
-            QueryErrorKind::SpillFailed,
+        SpillError::new(
+            SpillErrorKind::Failed,
             format!(
-                "{device}: block {number} of run {run} {what}; the database is unharmed, run the query again and look at the device"
+                "{device}: block {number} of run {run} {what}; the database is unharmed, run the work again and look at the device"
             ),
         )
     };

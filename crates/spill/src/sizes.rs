@@ -1,15 +1,15 @@
 //! How much an operator writes and reads at once, of the share of memory that it has: for the
 //! operators, and for the planner that prices them.
 
-use super::block;
-use super::space::EXTENT_BYTES;
+use crate::block;
+use crate::space::EXTENT_BYTES;
 
 /// Sizes of one operator, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub struct Sizes {
     share: usize,
     /// Of a block, which is checked by itself.
-    pub(crate) block: usize,
+    pub block: usize,
 }
 
 /// Partitions of a hash join at most.
@@ -22,36 +22,36 @@ const MERGED_LEAST: usize = 16 << 10;
 
 impl Sizes {
     /// For an operator that keeps `share` bytes in memory, and a device of these logical blocks.
-    pub(crate) fn new(share: usize, logical_block: usize) -> Sizes {
+    pub fn new(share: usize, logical_block: usize) -> Sizes {
         let wanted = (share / 256).clamp(block::BYTES_MIN, block::BYTES_MAX);
         // A power of two, so that extents hold whole blocks.
         Sizes { share, block: (1 << wanted.ilog2()).max(logical_block) }
     }
 
     /// A buffer of one run.
-    pub(crate) fn run(&self) -> usize {
+    pub fn run(&self) -> usize {
         self.whole((self.share / 16).min(EXTENT_BYTES))
     }
     /// A buffer for reading a run alone.
-    pub(crate) fn scan(&self) -> usize {
+    pub fn scan(&self) -> usize {
         self.whole((self.share / 8).min(STREAM_MAX))
     }
     /// A buffer of runs that are written side by side.
-    pub(crate) fn stream(&self) -> usize {
+    pub fn stream(&self) -> usize {
         self.whole((self.share / 4).min(STREAM_MAX)).max(2 * self.partitions() * self.block)
     }
     /// How many of these there are.
-    pub(crate) fn partitions(&self) -> usize {
+    pub fn partitions(&self) -> usize {
         (self.share / 16 / self.block).clamp(2, PARTITIONS_MAX)
     }
     /// How many runs are merged at once, with rows of up to `longest` bytes, beside one that is
     /// written.
-    pub(crate) fn ways(&self, longest: usize) -> usize {
+    pub fn ways(&self, longest: usize) -> usize {
         let least = self.whole((self.share / 64).min(MERGED_LEAST));
         (self.share.saturating_sub(self.run()) / (2 * least + longest)).max(2)
     }
     /// Each of the two buffers of each run, if this many are merged.
-    pub(crate) fn merged(&self, runs: usize, longest: usize) -> usize {
+    pub fn merged(&self, runs: usize, longest: usize) -> usize {
         let each = self.share.saturating_sub(self.run()) / runs.max(1);
         self.whole((each.saturating_sub(longest) / 2).min(EXTENT_BYTES))
     }
