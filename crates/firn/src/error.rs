@@ -7,6 +7,7 @@ use firndb_buffer::{BufferError, BufferErrorKind};
 use firndb_device::{DeviceError, DeviceErrorKind};
 use firndb_log::{LogError, LogErrorKind};
 use firndb_query::{QueryError, QueryErrorKind};
+use firndb_spill::{SpillError, SpillErrorKind};
 use firndb_table::{TableError, TableErrorKind};
 use firndb_tier::{TierError, TierErrorKind};
 use firndb_txn::{TxnError, TxnErrorKind};
@@ -239,6 +240,7 @@ impl From<TableError> for Error {
 fn of_table(kind: TableErrorKind) -> (ErrorKind, Cause) {
     let kind = match kind {
         TableErrorKind::Transaction(kind) => return of_txn(kind),
+        TableErrorKind::Spill(kind) => of_spill(kind),
         TableErrorKind::Duplicate => ErrorKind::Duplicate,
         TableErrorKind::NotFound => ErrorKind::NotFound,
         TableErrorKind::Exists => ErrorKind::Exists,
@@ -248,6 +250,21 @@ fn of_table(kind: TableErrorKind) -> (ErrorKind, Cause) {
         TableErrorKind::TooNew => ErrorKind::Unusable,
     };
     (kind, Cause::OfItsKind)
+}
+
+impl From<SpillError> for Error {
+    fn from(error: SpillError) -> Error {
+        Error::of_layer(of_spill(error.kind), Cause::OfItsKind, &error.message.clone(), error)
+    }
+}
+
+fn of_spill(kind: SpillErrorKind) -> ErrorKind {
+    match kind {
+        SpillErrorKind::BadArgument => ErrorKind::BadArgument,
+        SpillErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
+        SpillErrorKind::Full => ErrorKind::Full,
+        SpillErrorKind::Failed => ErrorKind::Failed,
+    }
 }
 
 impl From<QueryError> for Error {

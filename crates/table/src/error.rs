@@ -2,6 +2,7 @@
 
 use firndb_base::codec::Malformed;
 use firndb_btree::{TreeError, TreeErrorKind};
+use firndb_spill::{SpillError, SpillErrorKind};
 use firndb_txn::{TxnError, TxnErrorKind};
 use std::fmt;
 
@@ -27,6 +28,8 @@ pub enum TableErrorKind {
     TooNew,
     /// Passed on from the transaction layer.
     Transaction(TxnErrorKind),
+    /// Rows that were to be sorted could not be kept.
+    Spill(SpillErrorKind),
 }
 
 /// A table error: what to do, and a sentence for people.
@@ -71,6 +74,11 @@ impl TableError {
 impl From<TxnError> for TableError {
     fn from(error: TxnError) -> TableError {
         TableError::new(TableErrorKind::Transaction(error.kind), error.message)
+    }
+}
+impl From<SpillError> for TableError {
+    fn from(error: SpillError) -> TableError {
+        TableError::new(TableErrorKind::Spill(error.kind), error.message)
     }
 }
 impl From<TreeError> for TableError {

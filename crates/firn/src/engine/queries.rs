@@ -3,8 +3,8 @@
 
 use crate::options::Options;
 use firndb_base::sync::{Arc, OnceLock};
-use firndb_query::SpillSpace;
 use firndb_query::planner::DeviceTimes;
+use firndb_spill::SpillSpace;
 
 pub(crate) struct Queries {
     /// Of the store and of the flash cache.

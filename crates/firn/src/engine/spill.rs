@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::directory::files::open_spill;
 use crate::engine::directory::names::refuse_own_files;
 use crate::error::Error;
-use firndb_query::SpillSpace;
+use firndb_spill::SpillSpace;
 use std::path::Path;
 
 impl Engine {
