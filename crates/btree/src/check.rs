@@ -7,7 +7,7 @@
 //! a concurrent structure change moves behind the walk's back may be counted twice or not at all,
 //! but is not reported as damage.
 
-use crate::descent::Restarts;
+use crate::descent::{Restarts, child_at};
 use crate::error::{TreeError, TreeErrorKind};
 use crate::node::{Node, validate::validate};
 use crate::tree::Tree;
@@ -91,6 +91,28 @@ impl Tree {
             }
         }
         Ok(walk.report)
+    }
+}
+
+impl Tree {
+    /// Shows every page to `visit` without reading leaves, which may have no content yet, or are to
+    /// be freed; a child while its parent is latched. What others change meanwhile may be shown
+    /// twice or not at all. Pages below one that cannot be read are not shown.
+    pub fn visit_pages(&self, visit: &mut dyn FnMut(PageId)) {
+        visit(self.root());
+        let mut inner = vec![(self.root(), u8::MAX)];
+        while let Some((page, below)) = inner.pop() {
+            let Ok(guard) = self.pool().shared(page) else { continue };
+            let is_expected =
+                |node: &Node<'_>| node.tree() == self.id() && (1..below).contains(&node.level());
+            let Some(node) = Node::new(&guard).ok().filter(is_expected) else { continue };
+            for child in (0..=node.count()).filter_map(|at| child_at(page, &node, at).ok()) {
+                visit(child);
+                if node.level() > 1 {
+                    inner.push((child, node.level()));
+                }
+            }
+        }
     }
 }
 

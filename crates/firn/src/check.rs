@@ -231,6 +231,11 @@ impl Database {
                 break;
             }
         }
+        for (_, tree) in engine.catalog.unread_trees() {
+            tree.visit_pages(&mut |page| pages.saw(page));
+        }
+        // What others freed meanwhile.
+        pages.unallocated.clear();
         self.check_named_pages(&mut pages, report);
         if pages.owned.len() < pages.allocated.len() {
             // A page that was superseded, or its replacement undone, while both trees concerned

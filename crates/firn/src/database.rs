@@ -15,7 +15,7 @@ use crate::table::{Table, TableSpec};
 use crate::transaction::Transaction;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Progress, clock, rng};
-use firndb_table::IndexSpec;
+use firndb_table::{BuildLimits, IndexSpec};
 use firndb_txn::TxnOptions as TransactionOptions;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -253,12 +253,22 @@ impl Database {
     /// table. Call it with no transaction open in this thread that has written to the table: the
     /// call would wait for it for ever.
     ///
-    /// Errors: `Duplicate` if rows violate a unique index, `Exists`, `BadArgument`.
+    /// Sorts the entries in [`Options::index_build_bytes`] of memory and, beyond that, at
+    /// [`Options::spill_path`]; without one, builds of more entries insert them piece by piece,
+    /// which writes and logs some times as much.
+    ///
+    /// Errors: `Duplicate` if rows violate a unique index, `Exists`, `BadArgument`; `Full` if there
+    /// is no space for what is sorted.
+    ///
+    /// [`Options::index_build_bytes`]: crate::Options::index_build_bytes
+    /// [`Options::spill_path`]: crate::Options::spill_path
     pub fn create_index(&self, table: &Table, index: IndexSpec) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_writable()?;
         engine.admit()?;
-        engine.catalog.create_index(&table.inner, index, None)?;
+        let (memory, spill) = (engine.options.index_build_bytes, engine.queries.spill.get().cloned());
+        let limits = BuildLimits { memory, spill, cancel: None };
+        engine.catalog.create_index(&table.inner, index, &limits)?;
         Ok(())
     }
 

@@ -164,6 +164,9 @@ impl Database {
             )
             .map_err(unwritable)?;
         }
+        for (what, tree) in self.engine().catalog.unread_trees() {
+            writeln!(out, "{what}: root page {}", tree.root()).map_err(unwritable)?;
+        }
         match damaged {
             0 => Ok(()),
             count => {

@@ -2,7 +2,8 @@
 //! sorting over both. Queries and index builds use it.
 //!
 //! * [`Memory`], [`Reservation`], [`Arena`]: what is kept, counted, and refused past a limit.
-//! * [`SpillSpace`]: the device, which all share; [`RunWriter`], [`Run`], [`RunReader`]: rows there.
+//! * [`SpillSpace`]: the device, which all share; [`RunWriter`], [`Run`], [`RunReader`]: rows on
+//!   it.
 //! * [`Sorter`], [`Sorted`]: rows in the order of their keys.
 //!
 //! A writer writes one run after another, or several side by side: those of a hash join's

@@ -3,8 +3,8 @@
 //! Invariant: an extent belongs to one [`Extent`], or is free, or lies past those made so far.
 //! Once all are free the device is cut to its first block.
 //!
-//! The first block says that the device is for rows that are spilled. A device that holds anything else
-//! is refused: what a user names by mistake is not overwritten.
+//! The first block says that the device is for rows that are spilled. A device that holds anything
+//! else is refused: what a user names by mistake is not overwritten.
 
 use crate::error::{SpillError, SpillErrorKind};
 use crate::sizes::Sizes;

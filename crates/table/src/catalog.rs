@@ -18,7 +18,6 @@ use crate::catalog_rows;
 use crate::definition::Definition;
 use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
-use crate::index::IndexState;
 use crate::naming::Naming;
 use crate::page_file::PageFile;
 use crate::ranks;
@@ -94,16 +93,9 @@ impl Catalog {
         let mut leftovers = Vec::new();
         for definition in stored.definitions {
             let state = State::open(definition, &pool);
-            manager.register_tree((*state.tree).clone());
-            if let Some(large) = &state.large {
-                manager.register_tree((**large).clone());
-            }
-            for index in &state.indexes {
-                manager.register_tree((*index.tree).clone());
-                if index.definition.state == IndexState::Building {
-                    leftovers.push((state.tree.id(), index.tree.id()));
-                }
-            }
+            state.trees_to_register().for_each(|tree| manager.register_tree((*tree).clone()));
+            let unfinished = state.indexes.iter().filter(|index| index.is_being_loaded());
+            leftovers.extend(unfinished.map(|index| (state.tree.id(), index.tree.id())));
             let name = state.definition.name.clone();
             let table = Table { shared: Arc::new(Shared::new(manager.clone(), state)) };
             if tables.insert(name.clone(), table).is_some() {
@@ -170,8 +162,8 @@ impl Catalog {
         self.tables.read().keys().cloned().collect()
     }
 
-    /// Every tree of the catalog with a word on what it is, itself included: for checks of the
-    /// whole database.
+    /// Every tree of the catalog with a word on what it is, itself included, but for those of
+    /// [`Catalog::unread_trees`]: for checks of the whole database.
     #[must_use]
     pub fn trees(&self) -> Vec<(String, Tree)> {
         let mut trees = vec![("the catalog".to_owned(), self.system.clone())];
@@ -180,15 +172,35 @@ impl Catalog {
             trees.push((format!("table {name:?}"), (*state.tree).clone()));
             for index in &state.indexes {
                 let what = format!("index {:?} of table {name:?}", index.definition.spec.name);
-                trees.push((what, (*index.tree).clone()));
+                if let Some(notes) = index.upkeep.notes() {
+                    trees.push((format!("notes on {what}"), (*notes.tree).clone()));
+                }
+                if !index.is_being_loaded() {
+                    trees.push((what, (*index.tree).clone()));
+                }
             }
         }
         for owner in self.page_owners() {
             trees.push((owner.what, owner.tree));
         }
-        for drop in self.drops.lock().iter().filter(|drop| drop.naming == Naming::None) {
-            trees.push((format!("dropped {}", drop.tree), drop.open(&self.manager)));
+        trees
+    }
+
+    /// Trees whose pages are theirs, and whose leaves may have no content: of indexes that are
+    /// being loaded, and dropped ones.
+    #[must_use]
+    pub fn unread_trees(&self) -> Vec<(String, Tree)> {
+        let mut trees = Vec::new();
+        for (name, table) in &*self.tables.read() {
+            let Ok(state) = table.shared.state() else { continue };
+            for index in state.indexes.iter().filter(|index| index.is_being_loaded()) {
+                let what = format!("index {:?} of table {name:?}, unfinished", index.definition.spec.name);
+                trees.push((what, (*index.tree).clone()));
+            }
         }
+        let drops = self.drops.lock();
+        let dropped = drops.iter().filter(|drop| drop.naming == Naming::None);
+        trees.extend(dropped.map(|drop| (format!("dropped {}", drop.tree), drop.open(&self.manager))));
         trees
     }
 

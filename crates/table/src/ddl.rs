@@ -100,7 +100,7 @@ impl Catalog {
         let state = self.same(name, &table)?;
         self.commit(|txn| {
             catalog_rows::erase(txn, &self.system, state.definition.tree)?;
-            let indexes = state.definition.indexes.iter().map(|index| (index.tree, index.root));
+            let indexes = state.definition.indexes.iter().flat_map(IndexDefinition::trees);
             let own = [(state.definition.tree, state.definition.root)];
             let without = indexes.chain(own).map(|tree| (tree, Naming::None));
             let large = state.definition.large.map(|tree| (tree, Naming::LargeParts));
@@ -115,10 +115,7 @@ impl Catalog {
         if let Some(large) = &state.large {
             self.will_free(large, Naming::LargeParts, format!("large values of table {name:?}"));
         }
-        for index in &state.indexes {
-            let what = format!("index {:?} of table {name:?}", index.definition.spec.name);
-            self.will_free(&index.tree, Naming::None, what);
-        }
+        state.indexes.iter().for_each(|index| self.will_free_index(index, name));
         Ok(())
     }
 
@@ -201,17 +198,26 @@ impl Catalog {
         let definition = Definition { indexes, ..state.definition.clone() };
         self.commit(|txn| {
             self.write_definition(txn, &definition)?;
-            let row = TreeRow { tree, root: gone.tree.root(), naming: Naming::None };
-            catalog_rows::write_dropped(txn, &self.system, row)
+            for (tree, root) in gone.definition.trees() {
+                catalog_rows::write_dropped(txn, &self.system, TreeRow { tree, root, naming: Naming::None })?;
+            }
+            Ok(())
         })?;
         table.shared.exchange(Some(state.redefined(definition, kept)));
-        let (index, table) = (&gone.definition.spec.name, &state.definition.name);
-        self.will_free(&gone.tree, Naming::None, format!("index {index:?} of table {table:?}"));
+        self.will_free_index(gone, &state.definition.name);
         Ok(())
     }
 
+    fn will_free_index(&self, index: &LiveIndex, table: &str) {
+        let what = format!("index {:?} of table {table:?}", index.definition.spec.name);
+        if let Some(notes) = index.upkeep.notes() {
+            self.will_free(&notes.tree, Naming::None, format!("notes on {what}"));
+        }
+        self.will_free(&index.tree, Naming::None, what);
+    }
+
     /// Has the background free a tree whose drop is committed.
-    fn will_free(&self, tree: &Arc<Tree>, naming: Naming, what: String) {
+    pub(crate) fn will_free(&self, tree: &Arc<Tree>, naming: Naming, what: String) {
         self.drops.lock().push(PendingDrop::of(tree, naming, what));
     }
 

@@ -12,8 +12,8 @@ use crate::table_kind::TableKind;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{PageId, TreeId, crc32c};
 
-/// Version of the definition's format that this code writes; it reads this and all before.
-const FORMAT: u8 = 2;
+/// Version of the definition's format that this code writes; it reads no other.
+const FORMAT: u8 = 3;
 
 /// What the catalog holds one of.
 #[derive(Debug)]
@@ -73,10 +73,14 @@ impl Definition {
         for index in &self.indexes {
             out.put_u32(index.tree.0);
             out.put_u64(index.root.0);
-            out.put_u8(match index.state {
-                IndexState::Building => 1,
-                IndexState::Ready => 2,
-            });
+            match index.state {
+                IndexState::Building { notes: (tree, root) } => {
+                    out.put_u8(1);
+                    out.put_u32(tree.0);
+                    out.put_u64(root.0);
+                }
+                IndexState::Ready => out.put_u8(2),
+            }
             index.spec.write(&mut out);
         }
         let checksum = crc32c(&out);
@@ -129,25 +133,23 @@ impl Object {
         }
         let mut reader = Reader::new(body);
         let format = reader.u8()?;
-        if format > FORMAT {
+        if format != FORMAT {
             return Err(TableError::new(
                 TableErrorKind::TooNew,
-                format!(
-                    "a table's definition has format {format}; this version knows formats up to {FORMAT}"
-                ),
+                format!("a table's definition has format {format}; this version knows format {FORMAT}"),
             ));
         }
-        let object = Object::decode_body(&mut reader, format)?;
+        let object = Object::decode_body(&mut reader)?;
         if !reader.is_empty() {
             return Err(Malformed { what: "a table's definition has bytes past its end" }.into());
         }
         Ok(object)
     }
 
-    fn decode_body(reader: &mut Reader<'_>, format: u8) -> Result<Object, TableError> {
+    fn decode_body(reader: &mut Reader<'_>) -> Result<Object, TableError> {
         let tree = TreeId(reader.u32()?);
         let root = PageId(reader.u64()?);
-        let large = if format == 1 { (0, 0) } else { (reader.u32()?, reader.u64()?) };
+        let large = (reader.u32()?, reader.u64()?);
         let large = (large != (0, 0)).then_some((TreeId(large.0), PageId(large.1)));
         let name = schema::read_name(reader)?;
         let kind = match reader.u8()? {
@@ -167,7 +169,7 @@ impl Object {
             let tree = TreeId(reader.u32()?);
             let root = PageId(reader.u64()?);
             let state = match reader.u8()? {
-                1 => IndexState::Building,
+                1 => IndexState::Building { notes: (TreeId(reader.u32()?), PageId(reader.u64()?)) },
                 2 => IndexState::Ready,
                 _ => return Err(Malformed { what: "unknown state of an index" }.into()),
             };
@@ -264,7 +266,7 @@ mod tests {
         let file = PageFileDefinition { tree: TreeId(7), root: PageId(70), name: "f".into() };
         let bytes = file.encode();
         let expected: &[u8] = &[
-            2, // format
+            3, // format
             7, 0, 0, 0, 70, 0, 0, 0, 0, 0, 0, 0, // tree and root
             0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // no large values
             1, b'f', 3, 0, // name, kind, no indexes
@@ -283,7 +285,7 @@ mod tests {
     fn the_format_is_pinned() {
         let bytes = samples()[0].encode();
         let expected: &[u8] = &[
-            2, // format
+            3, // format
             7, 0, 0, 0, 70, 0, 0, 0, 0, 0, 0, 0, // tree and root
             9, 0, 0, 0, 90, 0, 0, 0, 0, 0, 0, 0, // tree and root of large values
             3, b'r', b'a', b'w', 1, // name, kind
@@ -293,12 +295,11 @@ mod tests {
         ];
         assert_eq!(&bytes[..bytes.len() - 4], expected);
         assert_eq!(bytes[bytes.len() - 4..], crc32c(expected).to_le_bytes());
-        // Format 1 had no large values.
-        let mut old = [&[1], &expected[1..13], &expected[25..]].concat();
-        let checksum = crc32c(&old);
-        old.put_u32(checksum);
-        let expected = Definition { large: None, ..samples()[0].clone() };
-        assert_eq!(Definition::decode(&old).as_ref(), Ok(&expected));
-        assert_eq!(Definition::decode(&expected.encode()).as_ref(), Ok(&expected));
+        let mut building = samples()[0].clone();
+        building.indexes[0].state = IndexState::Building { notes: (TreeId(10), PageId(100)) };
+        let with_notes = building.encode();
+        let state = [1, 10, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(with_notes[..with_notes.len() - 4], [&expected[..43], &state, &expected[44..]].concat());
+        assert_eq!(Definition::decode(&with_notes).as_ref(), Ok(&building));
     }
 }

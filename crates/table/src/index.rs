@@ -77,8 +77,11 @@ impl IndexSpec {
 /// How far an index is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexState {
-    /// Maintained by writers; not yet complete, so no reader uses it.
-    Building,
+    /// Not yet complete, so no reader uses it.
+    Building {
+        /// Id and root page of the tree in which writers note its changes.
+        notes: (TreeId, PageId),
+    },
     /// Complete.
     Ready,
 }
@@ -93,6 +96,17 @@ pub struct IndexDefinition {
     pub root: PageId,
     /// Whether it is complete.
     pub state: IndexState,
+}
+
+impl IndexDefinition {
+    /// Id and root page of its tree, and of that of the notes on it.
+    pub(crate) fn trees(&self) -> impl Iterator<Item = (TreeId, PageId)> + use<> {
+        let notes = match self.state {
+            IndexState::Building { notes } => Some(notes),
+            IndexState::Ready => None,
+        };
+        std::iter::once((self.tree, self.root)).chain(notes)
+    }
 }
 
 impl IndexSpec {

@@ -40,6 +40,7 @@ mod large;
 mod large_write;
 mod load;
 mod naming;
+mod notes;
 mod order_key;
 mod page_file;
 mod page_file_ddl;
@@ -68,6 +69,7 @@ mod walk;
 mod write;
 
 pub use analyze::AnalyzeProgress;
+pub use build::BuildLimits;
 pub use catalog::{Catalog, SYSTEM_TREE};
 pub use check::TableReport;
 pub use count_rows::RowCount;

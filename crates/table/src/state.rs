@@ -13,6 +13,7 @@ use crate::definition::Definition;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition, IndexState, RowSource};
 use crate::large::{self, Reference, ValueId};
+use crate::notes::{Notes, Upkeep};
 use crate::ranks;
 use crate::rows::Rows;
 use crate::statistics::TableStatistics;
@@ -33,6 +34,7 @@ pub(crate) struct LiveIndex {
     /// Snapshots taken before this transaction do not see all of its entries; `None`: every one
     /// does.
     pub(crate) usable_past: Option<TxnId>,
+    pub(crate) upkeep: Upkeep,
 }
 
 /// A table at one moment.
@@ -60,13 +62,18 @@ fn is_usable(txn: &Transaction, past: Option<TxnId>) -> bool {
 impl State {
     /// The state of a table whose trees have not been opened.
     pub(crate) fn open(definition: Definition, pool: &Arc<BufferPool>) -> State {
-        let tree = Arc::new(Tree::open(pool.clone(), definition.tree, definition.root));
+        let tree_at = |(tree, root)| Arc::new(Tree::open(pool.clone(), tree, root));
         let open = |index: &IndexDefinition| LiveIndex {
             definition: index.clone(),
-            tree: Arc::new(Tree::open(pool.clone(), index.tree, index.root)),
+            tree: tree_at((index.tree, index.root)),
             usable_past: None,
+            upkeep: match index.state {
+                IndexState::Ready => Upkeep::Whole,
+                IndexState::Building { notes } => Upkeep::Noted(Notes::new(tree_at(notes))),
+            },
         };
-        let large = definition.large.map(|(tree, root)| Arc::new(Tree::open(pool.clone(), tree, root)));
+        let tree = tree_at((definition.tree, definition.root));
+        let large = definition.large.map(tree_at);
         let indexes = definition.indexes.iter().map(open).collect();
         State::new(definition, tree, large, indexes, 0)
     }
@@ -81,6 +88,20 @@ impl State {
         let needs_value = |index: &LiveIndex| index.definition.spec.needs_value(&definition.kind);
         let indexes_need_value = indexes.iter().any(needs_value);
         State { definition, tree, large, indexes, indexes_need_value, generation, usable_past: None }
+    }
+
+    /// Trees to which transactions write that may have to be undone. Not those of indexes that are
+    /// not loaded: their leaves may lack content, and they are dropped.
+    pub(crate) fn trees_to_register(&self) -> impl Iterator<Item = Arc<Tree>> {
+        let of_index = |index: &'_ LiveIndex| match &index.upkeep {
+            Upkeep::Noted(notes) => notes.tree.clone(),
+            _ => index.tree.clone(),
+        };
+        [Some(&self.tree), self.large.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .chain(self.indexes.iter().map(of_index))
     }
 
     /// Whether entries of any index are made of more than primary keys.
@@ -225,7 +246,7 @@ impl State {
     /// Replaces the reference in `out`, if the row read just now has one, by the value. The
     /// transaction still has what it read the row by, its snapshot or its lock; so the value has
     /// not been freed.
-    fn complete(
+    pub(crate) fn complete(
         &self,
         txn: &Transaction,
         key: &[u8],
@@ -303,6 +324,16 @@ impl LiveIndex {
             _ => format!("index {name:?} was completed after the transaction's snapshot; begin a new one"),
         };
         Err(TableError::new(TableErrorKind::Stale, message))
+    }
+
+    /// Whether leaves of its tree may have no content yet.
+    pub(crate) fn is_being_loaded(&self) -> bool {
+        matches!(self.upkeep, Upkeep::Noted(_))
+    }
+
+    /// Whether writers keep its tree while its build settles what they noted before.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.upkeep, Upkeep::Settled(_))
     }
 
     /// Replaces `entry` by the index entry of `row`.

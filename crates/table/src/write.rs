@@ -9,10 +9,11 @@
 //! * parts of a large value are written last, when only a lack of space can stop the statement.
 
 use crate::error::{TableError, TableErrorKind};
-use crate::index::{Entry, IndexState, RowSource};
+use crate::index::{Entry, RowSource};
 use crate::large::{self, ValueId};
 use crate::large_write;
 use crate::large_write::Stored;
+use crate::notes::{Change, Upkeep};
 use crate::show;
 use crate::state::{LiveIndex, State};
 use crate::statement::whole_or_nothing;
@@ -51,7 +52,7 @@ impl Table {
             let newer = self.shared.newer(state)?;
             let state = newer.as_deref().unwrap_or(state);
             let gone = old_value(txn, state, key, flag, &mut old)?;
-            unindex(txn, state, key, &old)?;
+            self.unindex(txn, state, key, &old)?;
             self.mark_freed(txn, state, gone)?;
             Ok(true)
         })
@@ -77,7 +78,7 @@ impl Table {
             }
             let newer = self.shared.newer(state)?;
             let state = newer.as_deref().unwrap_or(state);
-            index_new(txn, state, key, value)?;
+            self.index_new(txn, state, key, value)?;
             stored.write_parts(txn, state)
         })
     }
@@ -135,10 +136,10 @@ impl Table {
         let newer = self.shared.newer(state)?;
         let state = newer.as_deref().unwrap_or(state);
         match before {
-            None => index_new(txn, state, key, value)?,
+            None => self.index_new(txn, state, key, value)?,
             Some((flag, old)) => {
                 let gone = old_value(txn, state, key, flag, old)?;
-                index_changed(txn, state, key, old, value)?;
+                self.index_changed(txn, state, key, old, value)?;
                 self.mark_freed(txn, state, gone)?;
             }
         }
@@ -206,69 +207,116 @@ fn old_value(
     Ok(Some(reference.id))
 }
 
-/// Adds the entries of a new row.
-fn index_new(txn: &mut Transaction, state: &State, key: &[u8], value: &[u8]) -> Result<(), TableError> {
-    if state.indexes.is_empty() {
-        return Ok(());
-    }
-    let row = state.source(key, value)?;
-    let mut entry = Entry::default();
-    for index in &state.indexes {
-        index.entry(&row, &mut entry)?;
-        add(txn, state, index, &entry)?;
-    }
-    Ok(())
-}
-
-/// Exchanges the entries of a row for those of its new value.
-fn index_changed(
-    txn: &mut Transaction,
-    state: &State,
-    key: &[u8],
-    old: &[u8],
-    new: &[u8],
-) -> Result<(), TableError> {
-    if !state.indexes_need_value() {
-        // Entries of the primary key alone stay as they are.
-        return Ok(());
-    }
-    let (old, new) = (state.source(key, old)?, state.source(key, new)?);
-    let (mut before, mut after, mut scratch) = (Entry::default(), Entry::default(), Vec::new());
-    for index in &state.indexes {
-        index.entry(&old, &mut before)?;
-        index.entry(&new, &mut after)?;
-        if before != after {
-            take_out(txn, state, index, &before, &mut scratch)?;
-            add(txn, state, index, &after)?;
+impl Table {
+    /// Adds the entries of a new row.
+    fn index_new(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), TableError> {
+        if state.indexes.is_empty() {
+            return Ok(());
         }
+        let row = state.source(key, value)?;
+        let mut entry = Entry::default();
+        for index in &state.indexes {
+            index.entry(&row, &mut entry)?;
+            self.change_entry(txn, (state, index), (Change::Enter, &entry))?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Exchanges the entries of a row for those of its new value.
+    fn index_changed(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        key: &[u8],
+        old: &[u8],
+        new: &[u8],
+    ) -> Result<(), TableError> {
+        if !state.indexes_need_value() {
+            // Entries of the primary key alone stay as they are.
+            return Ok(());
+        }
+        let (old, new) = (state.source(key, old)?, state.source(key, new)?);
+        let (mut before, mut after) = (Entry::default(), Entry::default());
+        for index in &state.indexes {
+            index.entry(&old, &mut before)?;
+            index.entry(&new, &mut after)?;
+            if before != after {
+                self.change_entry(txn, (state, index), (Change::Leave, &before))?;
+                self.change_entry(txn, (state, index), (Change::Enter, &after))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the entries of a deleted row.
+    fn unindex(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        key: &[u8],
+        old: &[u8],
+    ) -> Result<(), TableError> {
+        if state.indexes.is_empty() {
+            return Ok(());
+        }
+        let row = match state.indexes_need_value() {
+            true => state.source(key, old)?,
+            false => RowSource::of_key(state.kind(), key),
+        };
+        let mut entry = Entry::default();
+        for index in &state.indexes {
+            index.entry(&row, &mut entry)?;
+            self.change_entry(txn, (state, index), (Change::Leave, &entry))?;
+        }
+        Ok(())
+    }
+
+    /// Changes one entry of an index, or notes that for its build.
+    fn change_entry(
+        &self,
+        txn: &mut Transaction,
+        (state, index): (&State, &LiveIndex),
+        (change, entry): (Change, &Entry),
+    ) -> Result<(), TableError> {
+        match &index.upkeep {
+            Upkeep::Whole => {}
+            Upkeep::Settled(notes) => notes.settle(txn, state, index, &entry.key)?,
+            Upkeep::Noted(notes) => {
+                if notes.note(txn, state, index, (change, entry))? {
+                    return Ok(());
+                }
+                let newer = self.shared.state()?;
+                let Some(index) = newer.index(index.tree.id()) else { return Ok(()) };
+                return match &index.upkeep {
+                    Upkeep::Settled(notes) => notes.settle(txn, &newer, index, &entry.key),
+                    _ => apply(txn, (&newer, index), (change, entry)),
+                };
+            }
+        }
+        apply(txn, (state, index), (change, entry))
+    }
 }
 
-/// Removes the entries of a deleted row.
-fn unindex(txn: &mut Transaction, state: &State, key: &[u8], old: &[u8]) -> Result<(), TableError> {
-    if state.indexes.is_empty() {
-        return Ok(());
-    }
-    let row = match state.indexes_need_value() {
-        true => state.source(key, old)?,
-        false => RowSource::of_key(state.kind(), key),
-    };
-    let (mut entry, mut scratch) = (Entry::default(), Vec::new());
-    for index in &state.indexes {
-        index.entry(&row, &mut entry)?;
-        take_out(txn, state, index, &entry, &mut scratch)?;
-    }
-    Ok(())
-}
-
-/// Adds one entry. Fails with `Duplicate` if it is another row's.
-pub(crate) fn add(
+/// Changes one entry of an index whose tree writers keep.
+fn apply(
     txn: &mut Transaction,
-    state: &State,
-    index: &LiveIndex,
-    entry: &Entry,
+    (state, index): (&State, &LiveIndex),
+    (change, entry): (Change, &Entry),
 ) -> Result<(), TableError> {
+    match change {
+        Change::Enter => enter(txn, state, index, entry),
+        Change::Leave => leave(txn, state, index, entry),
+    }
+}
+
+/// Adds an entry. Fails with `Duplicate` if it is another row's.
+fn enter(txn: &mut Transaction, state: &State, index: &LiveIndex, entry: &Entry) -> Result<(), TableError> {
     if !index.definition.spec.unique {
         // Its key ends with the primary key of a row that is locked: no other transaction can own
         // it.
@@ -278,7 +326,7 @@ pub(crate) fn add(
         return Ok(());
     }
     let mut holder = Vec::new();
-    if index.definition.state == IndexState::Building
+    if index.is_settled()
         && txn.get_for_update(&index.tree, &entry.key, &mut holder)?
         && holder == entry.value
     {
@@ -299,16 +347,18 @@ pub(crate) fn duplicate(state: &State, index: &LiveIndex, key: &[u8]) -> Result<
     Ok(TableError::new(TableErrorKind::Duplicate, message))
 }
 
-fn take_out(
-    txn: &mut Transaction,
-    state: &State,
-    index: &LiveIndex,
-    entry: &Entry,
-    scratch: &mut Vec<u8>,
-) -> Result<(), TableError> {
-    let removed = txn.remove(&index.tree, &entry.key, scratch)?;
-    // While an index is being built it may lack the entries of rows that the build has not reached.
-    if removed || index.definition.state == IndexState::Building {
+fn leave(txn: &mut Transaction, state: &State, index: &LiveIndex, entry: &Entry) -> Result<(), TableError> {
+    let mut scratch = txn.take_buffer();
+    if index.is_settled() {
+        // Another row may have had it, too.
+        let is_there = txn.get_for_update(&index.tree, &entry.key, &mut scratch)?;
+        if !is_there || scratch != entry.value {
+            return Ok(());
+        }
+    }
+    let removed = txn.remove(&index.tree, &entry.key, &mut scratch)?;
+    txn.keep_buffer(scratch);
+    if removed {
         return Ok(());
     }
     Err(TableError::damaged(format!(

@@ -1,4 +1,4 @@
-//! Rows loaded in the order of their keys into a tree that nobody else knows yet.
+//! Rows loaded in the order of their keys into a tree that no other thread knows yet.
 //!
 //! Leaves are composed in memory ([`firndb_btree::NewLeaf`]); their images become durable as those
 //! of page files do, as shadows or through the log (`put_page.rs`), before the commit record is
@@ -8,9 +8,11 @@
 
 use crate::error::TxnError;
 use crate::header::RowHeader;
+use crate::manager::TxnManager;
 use crate::page_images::PageImage;
 use crate::row_change::RowValue;
 use crate::transaction::Transaction;
+use crate::write::check_size;
 use firndb_base::TxnId;
 use firndb_btree::{NewLeaf, Tree, TreeError};
 use firndb_log::LogClass;
@@ -39,6 +41,38 @@ impl LoadedRow {
     }
 }
 
+impl TxnManager {
+    /// Fills an empty tree that no other thread knows with rows that ascend strictly by key. When
+    /// it returns, they are durable in the store or in the log, and other threads may use the tree.
+    /// After an error, clear it.
+    pub fn fill_tree<E: From<TreeError> + From<TxnError>>(
+        &self,
+        tree: &Tree,
+        rows: impl Iterator<Item = Result<LoadedRow, E>>,
+    ) -> Result<(), E> {
+        let (mut images, mut leaves) = (Vec::new(), 0usize);
+        let at_once = (BYTES_AT_ONCE / tree.pool().page_size()).max(1);
+        let entries = rows.map(|row| {
+            let LoadedRow { key, value } = row?;
+            check_size(tree, &key, &value[RowHeader::LEN..])?;
+            Ok((key, value))
+        });
+        tree.bulk_load::<E>(LogClass::Normal, FILL_PERCENT, entries, |leaf| {
+            let NewLeaf { page, version, image } = leaf;
+            images.push(PageImage { page, version, bytes: image, whole: true });
+            leaves += 1;
+            if leaves.is_multiple_of(LEAVES_BETWEEN_PACES) {
+                self.pace()?;
+            }
+            match images.len() < at_once {
+                true => Ok(()),
+                false => Ok(self.write_images(&mut images)?),
+            }
+        })?;
+        Ok(self.write_images(&mut images)?)
+    }
+}
+
 impl Transaction {
     /// Fills an empty private tree of this transaction ([`Transaction::create_private_tree`]) with
     /// the rows that `next` gives, which ascend strictly by key. All that the
@@ -50,8 +84,7 @@ impl Transaction {
         mut next: impl FnMut(&mut Transaction) -> Result<Option<LoadedRow>, E>,
     ) -> Result<(), E> {
         let manager = self.manager.clone();
-        let (mut images, mut leaves, mut rows) = (Vec::new(), 0usize, 0u64);
-        let at_once = (BYTES_AT_ONCE / tree.pool().page_size()).max(1);
+        let mut rows = 0u64;
         let entries = std::iter::from_fn(|| {
             if rows.is_multiple_of(ROWS_BETWEEN_LOOKS)
                 && let Err(error) = self.begin_write()
@@ -59,25 +92,9 @@ impl Transaction {
                 return Some(Err(error.into()));
             }
             rows += 1;
-            let row = next(self).transpose()?.and_then(|LoadedRow { key, value }| {
-                self.check_size(tree, &key, &value[RowHeader::LEN..])?;
-                Ok((key, value))
-            });
-            Some(row)
+            next(self).transpose()
         });
-        tree.bulk_load(LogClass::Normal, FILL_PERCENT, entries, |leaf| {
-            let NewLeaf { page, version, image } = leaf;
-            images.push(PageImage { page, version, bytes: image, whole: true });
-            leaves += 1;
-            if leaves.is_multiple_of(LEAVES_BETWEEN_PACES) {
-                manager.pace()?;
-            }
-            match images.len() < at_once {
-                true => Ok(()),
-                false => Ok(manager.write_images(&mut images)?),
-            }
-        })?;
-        manager.write_images(&mut images)?;
+        manager.fill_tree(tree, entries)?;
         Ok(self.settle_images()?)
     }
 }

@@ -80,6 +80,23 @@ impl Transaction {
         found
     }
 
+    /// The newest version of a row, if this transaction wrote it: its flag, or that it is deleted.
+    pub fn get_own_flagged(
+        &self,
+        tree: &Tree,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Option<bool>>, TxnError> {
+        let Some(me) = self.id() else { return Ok(None) };
+        tree.get(key, |value| {
+            let Some(value) = value else { return Ok(None) };
+            let (header, payload) = RowHeader::split(value)?;
+            out.clear();
+            out.extend_from_slice(payload);
+            Ok((header.writer == me).then_some((!header.ghost).then_some(header.flag)))
+        })?
+    }
+
     pub(crate) fn lock_and_read(
         &mut self,
         tree: &Tree,

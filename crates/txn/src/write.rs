@@ -257,24 +257,6 @@ impl Transaction {
         Ok((id, index))
     }
 
-    pub(crate) fn check_size(&self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
-        let page_size = tree.pool().page_size();
-        let (max_key, max_row) = (max_key_len(page_size), max_row_len(page_size));
-        if key.len() > max_key {
-            let message =
-                format!("the key has {} bytes; {max_key} is the limit with pages of {page_size}", key.len());
-            return Err(TxnError::new(TxnErrorKind::TooLarge, message));
-        }
-        if key.len() + value.len() > max_row {
-            let message = format!(
-                "key and value have {} bytes together; {max_row} is the limit with pages of {page_size}",
-                key.len() + value.len()
-            );
-            return Err(TxnError::new(TxnErrorKind::TooLarge, message));
-        }
-        Ok(())
-    }
-
     /// Performs a write, waiting for locks as need be. Returns the flag of the row before, if there
     /// was one.
     fn write(
@@ -286,10 +268,10 @@ impl Transaction {
     ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
         if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
-            self.check_size(tree, key, value.payload)?;
+            check_size(tree, key, value.payload)?;
         }
         if let Intent::NamePage = intent {
-            self.check_size(tree, key, &[0; PAGE_NAME_LEN])?;
+            check_size(tree, key, &[0; PAGE_NAME_LEN])?;
         }
         self.writes += 1;
         self.ensure_state()?;
@@ -438,6 +420,25 @@ impl Transaction {
         }
         self.manager.spill_for_budget(self.state.as_ref().expect("it is about to write"))
     }
+}
+
+/// Refuses rows too long for a leaf.
+pub(crate) fn check_size(tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
+    let page_size = tree.pool().page_size();
+    let (max_key, max_row) = (max_key_len(page_size), max_row_len(page_size));
+    if key.len() > max_key {
+        let message =
+            format!("the key has {} bytes; {max_key} is the limit with pages of {page_size}", key.len());
+        return Err(TxnError::new(TxnErrorKind::TooLarge, message));
+    }
+    if key.len() + value.len() > max_row {
+        let message = format!(
+            "key and value have {} bytes together; {max_row} is the limit with pages of {page_size}",
+            key.len() + value.len()
+        );
+        return Err(TxnError::new(TxnErrorKind::TooLarge, message));
+    }
+    Ok(())
 }
 
 /// Refuses a change whose undo entry would have no number: they are never given out twice, going

@@ -27,6 +27,7 @@ use firndb_array::{Code, MEMBERS_MAX};
 use firndb_base::machine;
 use firndb_base::sync::Arc;
 use firndb_device::OverlaySpace;
+use firndb_table::BuildLimits;
 use firndb_txn::{SetAside, SetAsideFn};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,6 +68,7 @@ pub struct Options {
     pub(crate) store_listener: Option<StoreEventFn>,
     pub(crate) spill_path: Option<PathBuf>,
     pub(crate) spill_bytes: u64,
+    pub(crate) index_build_bytes: usize,
     pub(crate) lock_deadline: Option<Duration>,
     pub(crate) close_patience: Duration,
     pub(crate) recovery_time: Duration,
@@ -96,6 +98,7 @@ impl Default for Options {
             store_listener: None,
             spill_path: None,
             spill_bytes: 8 << 30,
+            index_build_bytes: 64 << 20,
             lock_deadline: None,
             close_patience: Duration::from_secs(30),
             recovery_time: Duration::from_millis(500),
@@ -181,19 +184,26 @@ impl Options {
         self.store_listener = Some(Arc::new(listener));
         self
     }
-    /// A file (or raw device) for rows of queries that do not fit in a query's memory: empty, or
-    /// used for this before. It is emptied at each opening, holds nothing that outlives
+    /// A file (or raw device) for rows of queries and index builds that do not fit in memory:
+    /// empty, or used for this before. It is emptied at each opening, holds nothing that outlives
     /// one, and may be lost at any time. Default: none; such queries fail with `Full`.
     #[must_use]
     pub fn spill_path(mut self, path: impl Into<PathBuf>) -> Options {
         self.spill_path = Some(path.into());
         self
     }
-    /// The most that queries have there together; one that needs more fails with `Full`. The file
+    /// The most that they have there together; one that needs more fails with `Full`. The file
     /// grows and shrinks with what they need. Default: 8 GiB.
     #[must_use]
     pub fn spill_bytes(mut self, bytes: u64) -> Options {
         self.spill_bytes = bytes;
+        self
+    }
+    /// Memory in which an index build sorts entries, beside as much while it merges them; at least
+    /// 64 KiB. Default: 64 MiB.
+    #[must_use]
+    pub fn index_build_bytes(mut self, bytes: usize) -> Options {
+        self.index_build_bytes = bytes;
         self
     }
     /// Longest wait for one lock. Default: unlimited; deadlocks are found at once.
@@ -354,6 +364,13 @@ impl Options {
                 self.spill_bytes
             ));
         }
+        if self.index_build_bytes < BuildLimits::MEMORY_MIN {
+            return refuse(format!(
+                "index_build_bytes is {}; it must be at least {}",
+                self.index_build_bytes,
+                BuildLimits::MEMORY_MIN
+            ));
+        }
         self.log.check(page_size)?;
         self.cache.check()?;
         self.tuning.check(least, self.log.bytes)?;
@@ -393,6 +410,7 @@ impl std::fmt::Debug for Options {
             .field("store_code", &self.store_code)
             .field("spill_path", &self.spill_path)
             .field("spill_bytes", &self.spill_bytes)
+            .field("index_build_bytes", &self.index_build_bytes)
             .field("lock_deadline", &self.lock_deadline)
             .field("close_patience", &self.close_patience)
             .field("recovery_time", &self.recovery_time)

@@ -72,7 +72,7 @@ fn with_writers_at_work() {
         for round in 0..10 {
             for spec in people_indexes() {
                 let before = done.load(Ordering::SeqCst);
-                world.catalog.create_index(&table, spec, None).unwrap();
+                world.catalog.create_index(&table, spec, &BuildLimits::default()).unwrap();
                 during += done.load(Ordering::SeqCst) - before;
                 world.assert_sound_quietly(&table);
             }
@@ -123,7 +123,9 @@ fn a_row_written_but_not_committed_when_the_index_is_defined_is_waited_for() {
     typed.update(&mut writer, &person(7, "changed", None, 1)).unwrap();
     let waits = world.manager.statistics().lock_waits;
     std::thread::scope(|scope| {
-        let build = scope.spawn(|| world.catalog.create_index(&table, people_indexes()[0].clone(), None));
+        let build = scope.spawn(|| {
+            world.catalog.create_index(&table, people_indexes()[0].clone(), &BuildLimits::default())
+        });
         until_waits(&world, waits + 1, &build);
         writer.commit().unwrap();
         build.join().unwrap().unwrap();
@@ -146,7 +148,7 @@ fn a_writer_that_waits_for_its_row_through_the_whole_build_keeps_the_index() {
             txn.commit().unwrap();
         });
         until_waits(&world, waits + 1, &writer);
-        world.catalog.create_index(&table, people_indexes()[0].clone(), None).unwrap();
+        world.catalog.create_index(&table, people_indexes()[0].clone(), &BuildLimits::default()).unwrap();
         holder.rollback().unwrap();
         writer.join().unwrap();
     });
@@ -159,7 +161,7 @@ fn an_unfinished_build_is_dropped_by_the_next_opening() {
     let table = plain_people(&world, 50);
     world.drop_all();
     let pages = world.pages();
-    world.catalog.create_index(&table, people_indexes()[0].clone(), None).unwrap();
+    world.catalog.create_index(&table, people_indexes()[0].clone(), &BuildLimits::default()).unwrap();
     unfinish(&world, &table);
     drop(table);
     let world = world.reopened();
@@ -182,8 +184,8 @@ fn an_unfinished_build_is_dropped_by_the_next_opening() {
     world.assert_sound(&table);
 }
 
-/// Makes the catalog say that the table's only index, by_name, is still being built, as a crash
-/// would leave it; and removes its entries.
+/// Makes the catalog say that the table's only index, by_name, is still being built, with notes, as
+/// a crash would leave it; and removes its entries.
 fn unfinish(world: &World, table: &Table) {
     let index = table.index("by_name").unwrap().definition().unwrap();
     let trees = world.catalog.trees();
@@ -195,7 +197,9 @@ fn unfinish(world: &World, table: &Table) {
     // state.
     let state = bytes.len() - 4 - (1 + 1 + 2 * 2) - 1 - (1 + "by_name".len()) - 1;
     assert_eq!(bytes[state], 2, "ready");
-    bytes[state] = 1;
+    let notes = txn.create_tree().unwrap();
+    let building = [&[1][..], &notes.id().0.to_le_bytes(), &notes.root().0.to_le_bytes()].concat();
+    bytes.splice(state..=state, building);
     let end = bytes.len() - 4;
     let checksum = firndb_base::crc32c(&bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
@@ -219,7 +223,7 @@ fn rows_that_violate_a_unique_index_stop_its_build_and_leave_the_table_as_it_was
     typed.update(&mut txn, &person(150, "n", Some("m3"), 1)).unwrap();
     txn.commit().unwrap();
     let [_, by_mail] = &people_indexes()[..] else { unreachable!() };
-    let error = world.catalog.create_index(&table, by_mail.clone(), None).unwrap_err();
+    let error = world.catalog.create_index(&table, by_mail.clone(), &BuildLimits::default()).unwrap_err();
     assert_eq!(error.kind, TableErrorKind::Duplicate);
     assert!(table.index("by_mail").is_err());
     world.drop_all();
@@ -228,7 +232,7 @@ fn rows_that_violate_a_unique_index_stop_its_build_and_leave_the_table_as_it_was
     let mut txn = world.begin();
     typed.update(&mut txn, &person(150, "n", Some("m150"), 1)).unwrap();
     txn.commit().unwrap();
-    world.catalog.create_index(&table, by_mail.clone(), None).unwrap();
+    world.catalog.create_index(&table, by_mail.clone(), &BuildLimits::default()).unwrap();
     world.assert_sound(&table);
 }
 
@@ -239,7 +243,8 @@ fn a_snapshot_from_before_the_build_may_not_read_the_index() {
     let typed = table.typed().unwrap();
     let mut old = world.begin();
     typed.get(&mut old, &[1i64.into()], &mut Vec::new()).unwrap();
-    let index = world.catalog.create_index(&table, people_indexes()[0].clone(), None).unwrap();
+    let index =
+        world.catalog.create_index(&table, people_indexes()[0].clone(), &BuildLimits::default()).unwrap();
     let scan = || typed.scan_index(&index, Bound::Unbounded, Bound::Unbounded, Direction::Forward).unwrap();
     let error = scan().next(&mut old).unwrap_err();
     assert_eq!(error.kind, TableErrorKind::Stale);
@@ -254,7 +259,14 @@ fn a_cancelled_build_leaves_the_table_as_it_was() {
     let table = plain_people(&world, 50);
     let token = CancelToken::new();
     token.cancel();
-    let error = world.catalog.create_index(&table, people_indexes()[0].clone(), Some(token)).unwrap_err();
+    let error = world
+        .catalog
+        .create_index(
+            &table,
+            people_indexes()[0].clone(),
+            &BuildLimits { cancel: Some(token), ..BuildLimits::default() },
+        )
+        .unwrap_err();
     assert_eq!(error.kind, TableErrorKind::Transaction(TxnErrorKind::Cancelled));
     assert!(table.definition().unwrap().indexes.is_empty());
     world.assert_sound(&table);

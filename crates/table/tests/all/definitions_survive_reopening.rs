@@ -97,7 +97,7 @@ fn rows_from_before_a_column_was_added_read_its_default_and_can_be_indexed_by_it
     let table = world.catalog.table("people").unwrap();
     let typed = table.typed().unwrap();
     let spec = IndexSpec::columns("by_city", false, vec![KeyColumn::ascending(4)]);
-    let index = world.catalog.create_index(&table, spec, None).unwrap();
+    let index = world.catalog.create_index(&table, spec, &BuildLimits::default()).unwrap();
     let count = |city: &str| {
         let bound = [city.into()];
         let mut cursor = typed

@@ -11,6 +11,7 @@ mod cursors_go_on_after_a_failure;
 mod cursors_keep_their_place;
 mod definitions_survive_reopening;
 mod dropped_tables_are_freed_when_unneeded;
+mod index_builds_settle_notes;
 mod index_rows_are_read_together;
 mod large_values_agree_with_a_model;
 mod many_rows_are_read_with_one_call;

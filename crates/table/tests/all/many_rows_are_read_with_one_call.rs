@@ -253,7 +253,7 @@ fn a_damaged_leaf_is_an_error_for_its_own_rows() {
     let rng = &mut Rng::new(9);
     let (world, table) = filled_with(rng, short_value);
     let index = IndexSpec::ranges("by_key", false, vec![IndexPart::Key(0..2)]);
-    let index = world.catalog.create_index(&table, index, None).unwrap();
+    let index = world.catalog.create_index(&table, index, &BuildLimits::default()).unwrap();
     let tree = world.manager.tree(table.id()).unwrap();
     let mut leaves = Vec::new();
     tree.leaves(&[&key(6000)], &mut leaves).unwrap();

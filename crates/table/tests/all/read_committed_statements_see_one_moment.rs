@@ -345,7 +345,7 @@ fn an_index_completed_after_the_snapshot_of_the_statement_is_refused_not_empty()
     let mut found = Vec::new();
     assert!(reader.in_statement(&mut view, |txn| rows.get(txn, b"k", &mut found)).expect("read"));
     let spec = IndexSpec::ranges("by_value", true, vec![IndexPart::Value(0..2)]);
-    let index = world.catalog.create_index(&rows, spec, None).expect("built");
+    let index = world.catalog.create_index(&rows, spec, &BuildLimits::default()).expect("built");
     let (mut key, mut row) = (Vec::new(), Vec::new());
     let entry = 7u16.to_be_bytes();
     let scan = |txn: &mut Transaction| {

@@ -177,7 +177,7 @@ fn a_dropped_index_is_not_among_the_statistics_nor_is_another_of_its_name() {
     statistics.indexes.clear();
     assert_eq!(world.catalog.table_statistics(&table).unwrap().as_ref(), Some(&statistics));
     let index = IndexSpec::ranges("colour", false, vec![IndexPart::Value(COLOUR..COLOUR + 2)]);
-    world.catalog.create_index(&table, index, None).unwrap();
+    world.catalog.create_index(&table, index, &BuildLimits::default()).unwrap();
     assert_eq!(world.catalog.table_statistics(&table).unwrap(), Some(statistics));
     assert_eq!(analyze(&world, &table).indexes.len(), 1);
 }

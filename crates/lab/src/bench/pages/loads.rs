@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ROWS: u64 = 100_000;
 const ROWS_QUICK: u64 = 20_000;
 /// Bytes of a row's value.
-const VALUE: usize = 100;
+pub const VALUE: usize = 100;
 /// Rows of one transaction of inserts.
 const BATCH: u64 = 1000;
 /// A fifth of the table's pages.
@@ -57,7 +57,7 @@ impl Cellular for Cell {
     }
 }
 
-fn row(number: u64, seed: u64) -> (Vec<u8>, Vec<u8>) {
+pub fn row(number: u64, seed: u64) -> (Vec<u8>, Vec<u8>) {
     let mut rng = Rng::new(seed << 32 | number);
     let value = (0..VALUE.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(VALUE).collect();
     (number.to_be_bytes().to_vec(), value)

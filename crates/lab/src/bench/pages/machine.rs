@@ -20,6 +20,8 @@ pub const PAGE: usize = 4096;
 const LOG_BYTES: u64 = 256 << 20;
 /// The whole page map of every cell: the paper's translation pages are almost never replaced.
 const MAP_BYTES: usize = 1 << 20;
+/// In which an index build sorts.
+pub const SORT_BYTES: usize = 512 << 10;
 /// Pages of one transaction that loads.
 const BATCH: u64 = 256;
 /// DRAM while loading.
@@ -54,6 +56,7 @@ fn options(memory: Memory, recovery: PageRecovery) -> Options {
         .page_size(PAGE)
         .buffer_bytes(memory.buffer * PAGE)
         .recovery_time(Duration::MAX)
+        .index_build_bytes(SORT_BYTES)
         .log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off))
         .tuning(|tuning| {
             let tuning = tuning.map_bytes(MAP_BYTES).version_bytes(memory.version_bytes);
@@ -99,10 +102,11 @@ impl Machine {
         (memory, recovery): (Memory, PageRecovery),
         seed: u64,
     ) -> Result<Machine, Failure> {
-        let memories = loaded.0.iter().map(|device| Arc::new(device.duplicate())).collect();
+        let memories = loaded.0.iter().map(|device| Arc::new(device.duplicate()));
+        let memories = memories.chain([Arc::new(MemoryDevice::new("spill"))]).collect();
         let parts = Partition::split(memories, profile, seed)?;
-        let [superblock, log, store] =
-            <[_; 3]>::try_from(parts).map_err(|_| Failure::new("three parts were asked for"))?;
+        let [superblock, log, store, spill] =
+            <[_; 4]>::try_from(parts).map_err(|_| Failure::new("four parts were asked for"))?;
         store.run_free(true);
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("profile.toml");
@@ -110,7 +114,7 @@ impl Machine {
         let drive = store.clone();
         let devices = Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache: None };
         let options = options(memory, recovery).log(|log| log.profile(&path));
-        let options = options.tuning(|tuning| tuning.store_profile(path));
+        let options = options.tuning(|tuning| tuning.store_profile(path)).spill_on(spill);
         let db = options.open_on(devices)?;
         let file = db.page_file(FILE)?;
         drive.run_free(false);

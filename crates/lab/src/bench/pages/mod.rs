@@ -8,6 +8,7 @@
 //!
 //! Every target is in every file of results ([`targets`]).
 
+mod builds;
 mod cell;
 mod drives;
 mod grid;
@@ -70,6 +71,7 @@ fn figures(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         steps::dirty,
         values::figure,
         loads::figure,
+        builds::figure,
     ];
     let wanted = FIGURES.into_iter().zip(all).filter(|(number, _)| wants(number));
     wanted.map(|(_, figure)| figure(bench)).collect()
