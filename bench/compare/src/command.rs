@@ -3,7 +3,7 @@
 use crate::job::{Peer, Settings};
 use crate::memory_limit::MemoryLimit;
 use crate::process_io::ProcessIo;
-use crate::{child, commit, tpcc};
+use crate::{child, commit, pages, tpcc};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use firndb_workloads::{EngineError, LiveRate, Outcome};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,8 @@ enum Workload {
     Tpcc(tpcc::TpccArgs),
     /// Small durable commits, for each number of clients.
     Commit(commit::CommitArgs),
+    /// Durable commits of a few random pages by one client: Firn's page files and SQLite.
+    Pages(pages::PagesArgs),
     /// One run of one engine.
     #[command(hide = true)]
     Child,
@@ -76,6 +78,7 @@ impl Command {
         match self.workload {
             Workload::Tpcc(args) => tpcc::run(args.resolved(), &stop),
             Workload::Commit(args) => commit::run(&args, &stop),
+            Workload::Pages(args) => pages::run(&args, &stop),
             Workload::Child => child::run(&stop),
         }
     }
@@ -102,11 +105,17 @@ impl Common {
 
     /// An empty directory for one engine. Refuses a directory that this program did not make.
     pub fn fresh(&self, peer: Peer, sessions: usize) -> Outcome<Settings> {
-        let dir = self.dir.join(peer.name());
+        self.fresh_for(peer.name())?;
+        Ok(self.settings(peer, sessions))
+    }
+
+    /// As [`Common::fresh`]: the directory, for whatever has this name.
+    pub fn fresh_for(&self, name: &str) -> Outcome<PathBuf> {
+        let dir = self.dir.join(name);
         self.remove(&dir)?;
         let made = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(dir.join(MARK), []));
         made.map_err(|error| EngineError::Fatal(format!("{}: {error}", dir.display())))?;
-        Ok(self.settings(peer, sessions))
+        Ok(dir)
     }
 
     /// The settings of an engine; its directory exists.
@@ -116,9 +125,14 @@ impl Common {
 
     /// Removes the databases of the runs, unless `keep` is set.
     pub fn clean_up(&self, peers: &[Peer]) -> Outcome<()> {
+        self.clean_up_named(&peers.iter().map(|peer| peer.name()).collect::<Vec<_>>())
+    }
+
+    /// As [`Common::clean_up`], of whatever has these names.
+    pub fn clean_up_named(&self, names: &[&str]) -> Outcome<()> {
         if !self.keep {
-            for peer in peers {
-                self.remove(&self.dir.join(peer.name()))?;
+            for name in names {
+                self.remove(&self.dir.join(name))?;
             }
             // Fails if other files are there, which must stay.
             let _ = std::fs::remove_dir(&self.dir);

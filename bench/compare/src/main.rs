@@ -7,6 +7,7 @@ mod firn;
 mod job;
 mod lmdb;
 mod memory_limit;
+mod pages;
 mod process_io;
 mod redb;
 #[cfg(feature = "rocksdb")]
