@@ -28,7 +28,8 @@ pub struct PagesArgs {
 }
 
 const PAGE: usize = 4096;
-/// Bytes of a row of SQLite's: the most, in round numbers, of which one fills a page. In its favour.
+/// Bytes of a row of SQLite's: the most, in round numbers, of which one fills a page. In its
+/// favour.
 const BODY: usize = 4000;
 /// As in the other comparisons: SQLite's own 1,000 makes every hundredth commit pay for a
 /// checkpoint.

@@ -1,8 +1,8 @@
 //! Notes: what writers would do to an index while its tree is being loaded.
 //!
 //! A tree of notes has a row for each entry that was changed: at the entry's key, what the last
-//! writer left there, the entry or its absence (the row's flag). Notes are written and undone by the
-//! writers' transactions as entries are. They go through three stages ([`Upkeep`]):
+//! writer left there, the entry or its absence (the row's flag). Notes are written and undone by
+//! the writers' transactions as entries are. They go through three stages ([`Upkeep`]):
 //! 1. *noted*: writers note;
 //! 2. *settled*: the tree is loaded, writers change it, and for each entry that they touch they
 //!    first do there what is noted, and remove the note. The build does so for all others;
@@ -106,8 +106,8 @@ impl Notes {
         Ok(())
     }
 
-    /// Does to the index what is noted for the entry at `key`, and removes the note. Locks first the
-    /// note, then the entry.
+    /// Does to the index what is noted for the entry at `key`, and removes the note. Locks first
+    /// the note, then the entry.
     pub(crate) fn settle(
         &self,
         txn: &mut Transaction,
@@ -162,9 +162,9 @@ pub(crate) fn lead(
 }
 
 impl State {
-    /// Whether the row with this primary key has, as `txn` wrote it or as it was committed last, the
-    /// entry at `key` of a unique index. The row is not locked: who changes it changes its entry
-    /// afterwards, and waits there for whoever has locked that.
+    /// Whether the row with this primary key has, as `txn` wrote it or as it was committed last,
+    /// the entry at `key` of a unique index. The row is not locked: who changes it changes its
+    /// entry afterwards, and waits there for whoever has locked that.
     pub(crate) fn has_entry(
         &self,
         txn: &mut Transaction,

@@ -34,8 +34,8 @@ pub const LIMITED: Memory =
 pub struct BenchPages {
     /// A figure of the paper; `table-1`: one commit by its steps; `cells`: the workloads of table 4
     /// (figures 7 and 8); `abort`: aborts without undo in memory; `prototypes`: a model of the
-    /// paper's own; `values`: values of 1 MiB; `load`: a table with its rows; `build`: an index on a
-    /// table; again for more
+    /// paper's own; `values`: values of 1 MiB; `load`: a table with its rows;
+    /// `build`: an index on a table; again for more
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present = "all")]
     pub figure: Vec<String>,
