@@ -16,6 +16,7 @@ use crate::transaction::Transaction;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Progress, clock, rng};
 use firndb_table::{BuildLimits, IndexSpec};
+use firndb_txn::CancelToken;
 use firndb_txn::TxnOptions as TransactionOptions;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -263,11 +264,22 @@ impl Database {
     /// [`Options::index_build_bytes`]: crate::Options::index_build_bytes
     /// [`Options::spill_path`]: crate::Options::spill_path
     pub fn create_index(&self, table: &Table, index: IndexSpec) -> Result<(), Error> {
+        self.create_index_until(table, index, None)
+    }
+
+    /// As [`Database::create_index`]; ends with `Cancelled` once another thread cancels `cancel`,
+    /// and there is no such index then.
+    pub fn create_index_until(
+        &self,
+        table: &Table,
+        index: IndexSpec,
+        cancel: Option<CancelToken>,
+    ) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_writable()?;
         engine.admit()?;
         let (memory, spill) = (engine.options.index_build_bytes, engine.queries.spill.get().cloned());
-        let limits = BuildLimits { memory, spill, cancel: None };
+        let limits = BuildLimits { memory, spill, cancel };
         engine.catalog.create_index(&table.inner, index, &limits)?;
         Ok(())
     }

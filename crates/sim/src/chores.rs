@@ -4,9 +4,12 @@
 //! Drawn from a generator of its own, so that the rest of a scenario is what it was before there
 //! was this.
 
-use crate::client::Tables;
+use crate::client::{TAG, Tables};
 use crate::scenario::Round;
-use firndb::{Database, Direction, Error, ErrorKind, KeyRange, Transaction};
+use firndb::{
+    CancelToken, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, KeyRange, Table, TableSpec,
+    Transaction,
+};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -16,6 +19,8 @@ use std::time::Duration;
 
 /// The table that comes and goes.
 const SCRATCH: &str = "scratch";
+/// The index that is built and dropped.
+const INDEX: &str = "again";
 /// How long the holder of a snapshot waits between its first two readings, and at most: an operator
 /// may wait for a minute until a log device can leave.
 const SNAPSHOT_NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(500));
@@ -24,10 +29,12 @@ const SNAPSHOT_NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration:
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChoresRound {
     /// Steps that the table which comes and goes takes: it is created, filled, emptied, filled,
-    /// dropped, and again.
+    /// dropped, and again; sometimes created by loading its rows.
     pub scratch_steps: u32,
     /// Rows that it is filled with.
     pub scratch_rows: u32,
+    /// An index of the clients' rows is built, dropped, and so on, so often.
+    pub index_steps: u32,
     /// A snapshot is taken before the clients begin, and read again when they have ended.
     pub long_snapshot: bool,
     /// Two log devices fail at the same moment, so long after the opening.
@@ -54,6 +61,9 @@ pub(crate) fn draw(seed: u64, logs: usize, copies: usize, rounds: &mut [Round]) 
             chores.scratch_rows = rng.between(1, 600) as u32;
         }
         chores.long_snapshot = rng.one_in(3);
+        if rng.one_in(3) {
+            chores.index_steps = rng.between(1, 9) as u32;
+        }
         if round.array.archive_missing && rng.one_in(2) {
             chores.openings_without_archive = rng.between(2, 30) as u32;
         }
@@ -119,16 +129,26 @@ impl Scratch {
     /// The state after the next step.
     fn next(&self, rows: u32) -> State {
         match &self.acknowledged {
-            None => Some(BTreeMap::new()),
+            None if self.steps.is_multiple_of(2) => Some(BTreeMap::new()),
+            None => Some(self.rows(rows)),
             Some(old) if !old.is_empty() && self.steps.is_multiple_of(3) => Some(BTreeMap::new()),
             Some(old) if !old.is_empty() => None,
-            Some(_) => Some((0..rows).map(|row| (row.wrapping_mul(2_654_435_761), self.steps)).collect()),
+            Some(_) => Some(self.rows(rows)),
         }
+    }
+
+    fn rows(&self, rows: u32) -> BTreeMap<u32, u32> {
+        (0..rows).map(|row| (row.wrapping_mul(2_654_435_761), self.steps)).collect()
     }
 
     fn step(&self, db: &Database, next: &State) -> Result<(), ChoreError> {
         match (&self.acknowledged, next) {
-            (None, Some(_)) => db.create_table(SCRATCH).map(drop)?,
+            (None, Some(rows)) if rows.is_empty() => db.create_table(SCRATCH).map(drop)?,
+            (None, Some(rows)) => {
+                let rows =
+                    rows.iter().map(|(row, step)| Ok((row.to_be_bytes().to_vec(), contents(*row, *step))));
+                db.load_table(SCRATCH, TableSpec::raw(), rows).map(drop)?;
+            }
             (Some(_), None) => db.drop_table(SCRATCH)?,
             (Some(old), Some(new)) => {
                 let table = db.table(SCRATCH)?;
@@ -191,7 +211,7 @@ fn contents(row: u32, step: u32) -> Vec<u8> {
     value
 }
 
-fn rows_of(tx: &mut Transaction, table: &firndb::Table) -> Result<BTreeMap<u32, u32>, ChoreError> {
+fn rows_of(tx: &mut Transaction, table: &Table) -> Result<BTreeMap<u32, u32>, ChoreError> {
     let mut rows = BTreeMap::new();
     let mut cursor = tx.scan(table, KeyRange::all(), Direction::Forward);
     while let Some((key, value)) = cursor.next(tx)? {
@@ -214,6 +234,32 @@ fn difference(found: &State, expected: &State) -> String {
         }
     };
     format!("{SCRATCH} was acknowledged with {} and has {}", name(expected), name(found))
+}
+
+/// Builds an index of the clients' rows, or drops it if it is there, `steps` times.
+pub fn build_indexes(
+    db: &Database,
+    rows: &Table,
+    steps: u32,
+    cancel: &CancelToken,
+    rng: &mut Rng,
+) -> Result<(), ChoreError> {
+    for _ in 0..steps {
+        clock::sleep(Duration::from_micros(rng.below(2000)));
+        let step = match rows.index(INDEX) {
+            Ok(_) => db.drop_index(rows, INDEX),
+            Err(_) => {
+                let spec = IndexSpec::ranges(INDEX, false, vec![IndexPart::Value(0..TAG)]);
+                db.create_index_until(rows, spec, Some(cancel.clone()))
+            }
+        };
+        match step {
+            Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(()),
+            Err(error) if !is_certainly_undone(&error) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Reads all lists by one snapshot, again and again until `ended`; every reading must be like the

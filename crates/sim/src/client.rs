@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Rows that a client has at most.
 const ROWS: u64 = 60;
 /// Bytes of a row before its indexed part.
-const TAG: usize = 4;
+pub const TAG: usize = 4;
 /// Rows from this number on are pages of a page file: the length plus one, in four bytes, and the
 /// contents.
 const PAGES_FROM: u32 = 45;
@@ -69,6 +69,11 @@ impl Tables {
             other => other?,
         };
         Ok(Tables { lists: ListTables([db.open_table("even")?, db.open_table("odd")?]), rows, pages })
+    }
+
+    /// The rows of every client, with their tags.
+    pub fn rows(&self) -> &Table {
+        &self.rows
     }
 
     pub fn read_lists(&self, tx: &mut Transaction, keys: u32) -> Result<Lists, Error> {

@@ -8,7 +8,7 @@ use crate::client::Tables;
 use crate::machine::Machine;
 use crate::scenario::{CacheChange, Round};
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultRule, When};
-use firndb::{Database, Error, ErrorKind, Lsn};
+use firndb::{CancelToken, Database, Error, ErrorKind, Lsn};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sim;
@@ -92,6 +92,14 @@ impl Story {
             let body = move || chores::hold_a_snapshot(&db, &tables, keys, &ended);
             thread::spawn("snapshot", body).expect("a thread")
         });
+        let steps = round.chores.index_steps;
+        let cancel = CancelToken::new();
+        let build = (steps > 0).then(|| {
+            let mut rng = Rng::new(self.scenario.seed ^ 0x14DE_C500 ^ (self.summary.recoveries << 32));
+            let (db, rows, cancel) = (db.clone(), tables.rows().clone(), cancel.clone());
+            let body = move || chores::build_indexes(&db, &rows, steps, &cancel, &mut rng);
+            thread::spawn("indexes", body).expect("a thread")
+        });
         let fail = round.chores.two_devices_fail.map(|(after, logs)| {
             let machine = machine.clone();
             let body = move || {
@@ -100,7 +108,7 @@ impl Story {
             };
             thread::spawn("failures", body).expect("a thread")
         });
-        Chores { churn, hold, fail, ended }
+        Chores { churn, hold, build, cancel, fail, ended }
     }
 
     /// Does to the flash cache what the round asks for, in a thread of its own; returns what came
@@ -174,6 +182,9 @@ pub(super) type Outcome = (Change, Result<(), Error>);
 pub(super) struct Chores {
     churn: Option<thread::JoinHandle<(Scratch, Result<(), ChoreError>)>>,
     hold: Option<thread::JoinHandle<Result<(), ChoreError>>>,
+    build: Option<thread::JoinHandle<Result<(), ChoreError>>>,
+    /// Of `build`: a transaction that is left prepared would keep it waiting.
+    cancel: CancelToken,
     fail: Option<thread::JoinHandle<()>>,
     ended: Arc<AtomicBool>,
 }
@@ -196,6 +207,10 @@ impl Chores {
         self.ended.store(true, Ordering::SeqCst);
         if let Some(hold) = self.hold {
             outcomes.push(("a snapshot held", hold.join().expect("it does not panic")));
+        }
+        self.cancel.cancel();
+        if let Some(build) = self.build {
+            outcomes.push(("an index built", build.join().expect("it does not panic")));
         }
         if let Some(fail) = self.fail {
             fail.join().expect("it does not panic");
