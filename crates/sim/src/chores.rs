@@ -255,6 +255,8 @@ pub fn build_indexes(
         };
         match step {
             Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(()),
+            // What a crash left unfinished was dropped meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if !is_certainly_undone(&error) => return Err(error.into()),
             _ => {}
         }
