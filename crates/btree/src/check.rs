@@ -13,6 +13,7 @@ use crate::node::{Node, validate::validate};
 use crate::tree::Tree;
 use firndb_base::{Lsn, PageId};
 use firndb_buffer::{PageUse, SharedGuard};
+use std::collections::BTreeSet;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -100,16 +101,20 @@ impl Tree {
     /// twice or not at all. Pages below one that cannot be read are not shown.
     pub fn visit_pages(&self, visit: &mut dyn FnMut(PageId)) {
         visit(self.root());
-        let mut inner = vec![(self.root(), u8::MAX)];
-        while let Some((page, below)) = inner.pop() {
+        let (mut inner, mut seen) = (vec![(self.root(), None)], BTreeSet::new());
+        while let Some((page, level)) = inner.pop() {
+            if !seen.insert(page) {
+                continue;
+            }
             let Ok(guard) = self.pool().shared(page) else { continue };
-            let is_expected =
-                |node: &Node<'_>| node.tree() == self.id() && (1..below).contains(&node.level());
+            let is_expected = |node: &Node<'_>| {
+                node.tree() == self.id() && !node.is_leaf() && level.is_none_or(|level| node.level() == level)
+            };
             let Some(node) = Node::new(&guard).ok().filter(is_expected) else { continue };
             for child in (0..=node.count()).filter_map(|at| child_at(page, &node, at).ok()) {
                 visit(child);
                 if node.level() > 1 {
-                    inner.push((child, node.level()));
+                    inner.push((child, Some(node.level() - 1)));
                 }
             }
         }

@@ -212,8 +212,11 @@ impl Database {
         let mut walked: BTreeMap<TreeId, String> = BTreeMap::new();
         // Again, for trees that were created meanwhile: a page is leaked only if no tree has it at
         // the end.
+        let mut unread = BTreeMap::new();
         loop {
             let before = walked.len();
+            // First: one that is loaded or dropped meanwhile is in one of the lists at least.
+            unread.extend(engine.catalog.unread_trees().into_iter().map(|(_, tree)| (tree.id(), tree)));
             for (what, tree) in self.all_trees() {
                 match walked.get(&tree.id()) {
                     None => {
@@ -231,7 +234,8 @@ impl Database {
                 break;
             }
         }
-        for (_, tree) in engine.catalog.unread_trees() {
+        unread.extend(engine.catalog.unread_trees().into_iter().map(|(_, tree)| (tree.id(), tree)));
+        for tree in unread.values() {
             tree.visit_pages(&mut |page| pages.saw(page));
         }
         // What others freed meanwhile.

@@ -252,7 +252,7 @@ impl Database {
 
     /// Adds a secondary index to a table and fills it, while other threads read and write the
     /// table. Call it with no transaction open in this thread that has written to the table: the
-    /// call would wait for it for ever.
+    /// call would wait for it for ever. Other changes of the table's definition wait for the build.
     ///
     /// Sorts the entries in [`Options::index_build_bytes`] of memory and, beyond that, at
     /// [`Options::spill_path`]; without one, builds of more entries insert them piece by piece,

@@ -29,7 +29,7 @@ use crate::catalog::Catalog;
 use crate::catalog_rows::{self, TreeRow};
 use crate::definition::Definition;
 use crate::error::{TableError, TableErrorKind};
-use crate::index::{Entry, IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
+use crate::index::{Entry, IndexDefinition, IndexSpec, IndexState, MAX_INDEXES, RowSource};
 use crate::index_handle::Index;
 use crate::naming::Naming;
 use crate::notes::{Notes, Upkeep, lead};
@@ -42,6 +42,7 @@ use firndb_btree::{Direction, Position, Visit};
 use firndb_spill::{Memory, Sorted, Sorter, SpillSpace};
 use firndb_txn::{
     CancelToken, Course, Isolation, LoadedRow, RowBatch, Transaction, TxnErrorKind, TxnOptions,
+    check_row_size,
 };
 
 /// How often in a row one leaf may lose a deadlock before the build gives up.
@@ -238,18 +239,17 @@ impl Build<'_> {
     /// Loads the empty tree.
     fn load(&self, state: &State, index: &LiveIndex, mut sorted: Sorted) -> Result<(), TableError> {
         let (manager, unique) = (&self.catalog.manager, index.definition.spec.unique);
-        let (mut txn, mut last) = (self.begin(), None::<Entry>);
+        let (txn, mut last) = (self.begin(), None::<Entry>);
         let mut next = || loop {
             let Some((key, value)) = sorted.next_row()? else { return Ok(last.take()) };
             let entry = Entry { key: key.to_vec(), value: value.to_vec() };
             match &mut last {
                 // Two rows had it, one after the other, or have it now.
                 Some(last) if unique && last.key == entry.key => {
-                    if state.has_entry(&mut txn, index, &entry.value, key)? {
-                        if state.has_entry(&mut txn, index, &last.value, key)? {
-                            return Err(duplicate(state, index, key)?);
-                        }
-                        *last = entry;
+                    match state.have_entry(&txn, index, [&last.value, &entry.value], key)? {
+                        [true, true] => return Err(duplicate(state, index, key)?),
+                        [false, true] => *last = entry,
+                        [_, false] => {}
                     }
                 }
                 last => {
@@ -304,8 +304,8 @@ impl Build<'_> {
                 Visit::Continue
             })?;
             for key in &keys {
-                self.attempt(|txn| notes.settle(txn, state, index, key))?;
-                if notes.are_violated() {
+                // Committed notes alone are seen here.
+                if !self.attempt(|txn| notes.settle(txn, state, index, key))? {
                     return Err(duplicate(state, index, key)?);
                 }
             }
@@ -342,8 +342,9 @@ impl Build<'_> {
         let index = self.own(&mut indexes);
         index.usable_past = Some(catalog.manager.fence());
         index.upkeep = Upkeep::Whole;
-        table.shared.exchange(Some(state.redefined(definition, indexes)));
+        // Listed before nothing else names it.
         catalog.will_free(&notes.tree, Naming::None, format!("notes on an index of {}", table.id()));
+        table.shared.exchange(Some(state.redefined(definition, indexes)));
         Ok(())
     }
 }
@@ -357,10 +358,11 @@ fn read_leaf(
     entries: &mut Vec<Entry>,
 ) -> Result<Option<Position>, TableError> {
     entries.clear();
+    let needs_value = index.definition.spec.needs_value(state.kind());
     let next = txn.scan(&state.tree, from, Course::forward(None), batch)?;
     let mut large = Vec::new();
     for (at, (key, stored)) in batch.iter().enumerate() {
-        let value = if batch.flag(at) {
+        let value = if batch.flag(at) && needs_value {
             if !state.get_stored_large(txn, key, stored, &mut large)? {
                 continue;
             }
@@ -369,7 +371,12 @@ fn read_leaf(
             stored
         };
         let mut entry = Entry::default();
-        index.entry(&state.source(key, value)?, &mut entry)?;
+        let row = match needs_value {
+            true => state.source(key, value)?,
+            false => RowSource::of_key(state.kind(), key),
+        };
+        index.entry(&row, &mut entry)?;
+        check_row_size(&index.tree, &entry.key, &entry.value)?;
         entries.push(entry);
     }
     Ok(next)

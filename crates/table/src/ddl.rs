@@ -203,8 +203,8 @@ impl Catalog {
             }
             Ok(())
         })?;
-        table.shared.exchange(Some(state.redefined(definition, kept)));
         self.will_free_index(gone, &state.definition.name);
+        table.shared.exchange(Some(state.redefined(definition, kept)));
         Ok(())
     }
 

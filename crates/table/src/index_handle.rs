@@ -116,6 +116,7 @@ impl Index {
     pub fn estimate(&self, range: &KeyRange, counted: Option<Counted>) -> Result<u64, TableError> {
         let state = self.table.shared.state()?;
         let index = self.live(&state)?;
+        index.check_whole()?;
         if range.is_empty() {
             return Ok(0);
         }

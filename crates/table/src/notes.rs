@@ -16,7 +16,7 @@
 //! Why the last note of an entry is the truth: changes of an entry are ordered by the lock on its
 //! row. A unique index's entry is shared by the rows that have its key one after the other; there
 //! the note names the row. What the load has put into the tree may be older than the note, so the
-//! row that the tree names is asked whether it has the key still ([`State::has_entry`]).
+//! row that the tree names is asked whether it has the key still ([`State::have_entry`]).
 
 use crate::error::TableError;
 use crate::index::Entry;
@@ -50,8 +50,6 @@ pub(crate) struct Notes {
     pub(crate) tree: Arc<Tree>,
     /// Whoever finds this set after it has written a note settles it.
     closed: AtomicBool,
-    /// Two rows have one entry of a unique index.
-    violated: AtomicBool,
 }
 
 /// What a writer does to an index for its row.
@@ -63,17 +61,12 @@ pub(crate) enum Change {
 
 impl Notes {
     pub(crate) fn new(tree: Arc<Tree>) -> Arc<Notes> {
-        Arc::new(Notes { tree, closed: AtomicBool::new(false), violated: AtomicBool::new(false) })
+        Arc::new(Notes { tree, closed: AtomicBool::new(false) })
     }
 
     /// From here on writers that do not know it yet settle what they note.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether an entry was met that two rows have.
-    pub(crate) fn are_violated(&self) -> bool {
-        self.violated.load(Ordering::SeqCst)
     }
 
     /// Notes a change of an entry; whether that is all there is to do: not if notes are closed.
@@ -84,55 +77,60 @@ impl Notes {
         index: &LiveIndex,
         (change, entry): (Change, &Entry),
     ) -> Result<bool, TableError> {
-        let mut row = txn.take_buffer();
-        let other = index.definition.spec.unique
-            && txn.get_for_update_flagged(&self.tree, &entry.key, &mut row)? == Some(ENTERED)
-            && row != entry.value;
-        match change {
-            Change::Enter if other => return Err(duplicate(state, index, &entry.key)?),
-            Change::Enter => {
-                self.write(txn, &entry.key, RowValue { payload: &entry.value, flag: ENTERED })?
+        let (payload, flag) = match change {
+            Change::Enter => (&entry.value[..], ENTERED),
+            Change::Leave => (&[][..], LEFT),
+        };
+        let mut before = txn.take_buffer();
+        let noted = txn.replace_flagged(&self.tree, &entry.key, RowValue { payload, flag }, &mut before)?;
+        if index.definition.spec.unique && noted == Some(ENTERED) && before != entry.value {
+            // Another row has it.
+            if change == Change::Enter {
+                return Err(duplicate(state, index, &entry.key)?);
             }
-            // The other row has it by then.
-            Change::Leave if other => {}
-            Change::Leave => self.write(txn, &entry.key, RowValue { payload: &[], flag: LEFT })?,
+            let other = RowValue { payload: &before, flag: ENTERED };
+            txn.replace_flagged(&self.tree, &entry.key, other, &mut Vec::new())?;
         }
-        txn.keep_buffer(row);
+        txn.keep_buffer(before);
         Ok(!self.closed.load(Ordering::SeqCst))
     }
 
-    fn write(&self, txn: &mut Transaction, key: &[u8], note: RowValue<'_>) -> Result<(), TableError> {
-        txn.replace_flagged(&self.tree, key, note, &mut Vec::new())?;
-        Ok(())
-    }
-
-    /// Does to the index what is noted for the entry at `key`, and removes the note. Locks first
-    /// the note, then the entry.
+    /// Does to the index what is noted for the entry at `key`, and removes the note; false, with
+    /// nothing done, if another row has the entry, too. Writes first the note, which locks it, then
+    /// the entry: a lock beside the note would be in the way of its own writer.
+    ///
+    /// Where there is no note, nothing is locked. One that is written afterwards is that of a
+    /// writer which settles it: it meets the caller at the entry.
     pub(crate) fn settle(
         &self,
         txn: &mut Transaction,
         state: &State,
         index: &LiveIndex,
         key: &[u8],
-    ) -> Result<(), TableError> {
+    ) -> Result<bool, TableError> {
+        // A note that a transaction has removed is still an entry of the tree.
+        if !self.tree.get(key, |note| note.is_some())? {
+            return Ok(true);
+        }
         let mut noted = Entry { key: key.to_vec(), value: Vec::new() };
-        let Some(flag) = txn.get_for_update_flagged(&self.tree, key, &mut noted.value)? else {
-            return Ok(());
-        };
+        let Some(flag) = txn.remove_flagged(&self.tree, key, &mut noted.value)? else { return Ok(true) };
         if flag == ENTERED {
             if !lead(txn, state, index, &noted)? {
-                self.violated.store(true, Ordering::SeqCst);
+                let note = RowValue { payload: &noted.value, flag };
+                txn.replace_flagged(&self.tree, key, note, &mut Vec::new())?;
+                return Ok(false);
             }
-        } else {
-            let mut held = Vec::new();
-            let is_there = txn.get_for_update(&index.tree, key, &mut held)?;
-            // Of a unique index it may be a row's that has the key before and after.
-            if is_there && !(index.definition.spec.unique && state.has_entry(txn, index, &held, key)?) {
-                txn.remove(&index.tree, key, &mut held)?;
-            }
+            return Ok(true);
         }
-        txn.remove(&self.tree, key, &mut Vec::new())?;
-        Ok(())
+        let mut held = Vec::new();
+        let is_there = txn.get_for_update(&index.tree, key, &mut held)?;
+        // Of a unique index it may be a row's that has the key before and after.
+        let is_others =
+            is_there && index.definition.spec.unique && state.have_entry(txn, index, [&held; 2], key)?[0];
+        if is_there && !is_others {
+            txn.remove(&index.tree, key, &mut held)?;
+        }
+        Ok(true)
     }
 }
 
@@ -153,8 +151,10 @@ pub(crate) fn lead(
         if held == entry.value {
             return Ok(true);
         }
-        if index.definition.spec.unique && state.has_entry(txn, index, &held, &entry.key)? {
-            return Ok(!state.has_entry(txn, index, &entry.value, &entry.key)?);
+        if index.definition.spec.unique
+            && let [true, own] = state.have_entry(txn, index, [&held, &entry.value], &entry.key)?
+        {
+            return Ok(!own);
         }
     }
     txn.put(&index.tree, &entry.key, &entry.value)?;
@@ -162,29 +162,28 @@ pub(crate) fn lead(
 }
 
 impl State {
-    /// Whether the row with this primary key has, as `txn` wrote it or as it was committed last,
-    /// the entry at `key` of a unique index. The row is not locked: who changes it changes its
-    /// entry afterwards, and waits there for whoever has locked that.
-    pub(crate) fn has_entry(
+    /// Whether rows with these primary keys have, as `txn` wrote them or as they were committed at
+    /// one moment, the entry at `key` of a unique index. They are not locked: who changes them
+    /// changes the entry afterwards, and waits there for whoever has locked it.
+    pub(crate) fn have_entry(
         &self,
-        txn: &mut Transaction,
+        txn: &Transaction,
         index: &LiveIndex,
-        primary_key: &[u8],
+        primary_keys: [&[u8]; 2],
         key: &[u8],
-    ) -> Result<bool, TableError> {
-        let mut row = Vec::new();
-        let is_there = match txn.get_own_flagged(&self.tree, primary_key, &mut row)? {
-            Some(flag) => self.complete(txn, primary_key, flag, &mut row)?,
-            None => {
-                let read_only = TxnOptions { read_only: true, ..TxnOptions::default() };
-                self.get(&mut txn.manager().begin(read_only), primary_key, &mut row)?
+    ) -> Result<[bool; 2], TableError> {
+        let mut committed = txn.manager().begin(TxnOptions { read_only: true, ..TxnOptions::default() });
+        let (mut row, mut entry, mut have) = (Vec::new(), Entry::default(), [false; 2]);
+        for (primary_key, has) in primary_keys.into_iter().zip(&mut have) {
+            let is_there = match txn.get_own_flagged(&self.tree, primary_key, &mut row)? {
+                Some(flag) => self.complete(txn, primary_key, flag, &mut row)?,
+                None => self.get(&mut committed, primary_key, &mut row)?,
+            };
+            if is_there {
+                index.entry(&self.source(primary_key, &row)?, &mut entry)?;
+                *has = entry.key == key;
             }
-        };
-        if !is_there {
-            return Ok(false);
         }
-        let mut entry = Entry::default();
-        index.entry(&self.source(primary_key, &row)?, &mut entry)?;
-        Ok(entry.key == key)
+        Ok(have)
     }
 }

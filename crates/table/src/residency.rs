@@ -52,7 +52,9 @@ impl Index {
     /// Errors: those of reading nodes; `Damaged` if a row is none of the table's; `Dropped`.
     pub fn residency(&self, sample: &[SampledRow]) -> Result<Residency, TableError> {
         let state = self.table.shared.state()?;
-        of_leaves(&self.live(&state)?.tree, self.keys_of(&state, sample)?)
+        let index = self.live(&state)?;
+        index.check_whole()?;
+        of_leaves(&index.tree, self.keys_of(&state, sample)?)
     }
 
     fn keys_of(&self, state: &State, sample: &[SampledRow]) -> Result<Vec<Vec<u8>>, TableError> {

@@ -305,15 +305,22 @@ impl State {
 }
 
 impl LiveIndex {
+    /// Fails while it is being built.
+    pub(crate) fn check_whole(&self) -> Result<(), TableError> {
+        if self.definition.state == IndexState::Ready {
+            return Ok(());
+        }
+        let name = &self.definition.spec.name;
+        let message = format!("index {name:?} is still being built; read the table itself");
+        Err(TableError::new(TableErrorKind::Stale, message))
+    }
+
     /// Fails unless `txn` may read the index: it is complete, and its completion is in the
     /// snapshot, under read committed that of the statement. A serializable transaction reads the
     /// newest entries, so it needs none.
     pub(crate) fn check_readable(&self, txn: &Transaction) -> Result<(), TableError> {
+        self.check_whole()?;
         let name = &self.definition.spec.name;
-        if self.definition.state != IndexState::Ready {
-            let message = format!("index {name:?} is still being built; read the table itself");
-            return Err(TableError::new(TableErrorKind::Stale, message));
-        }
         if is_usable(txn, self.usable_past) {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use crate::index::{Entry, RowSource};
 use crate::large::{self, ValueId};
 use crate::large_write;
 use crate::large_write::Stored;
-use crate::notes::{Change, Upkeep};
+use crate::notes::{Change, Notes, Upkeep};
 use crate::show;
 use crate::state::{LiveIndex, State};
 use crate::statement::whole_or_nothing;
@@ -286,7 +286,7 @@ impl Table {
     ) -> Result<(), TableError> {
         match &index.upkeep {
             Upkeep::Whole => {}
-            Upkeep::Settled(notes) => notes.settle(txn, state, index, &entry.key)?,
+            Upkeep::Settled(notes) => settle(notes, txn, (state, index), (change, entry))?,
             Upkeep::Noted(notes) => {
                 if notes.note(txn, state, index, (change, entry))? {
                     return Ok(());
@@ -294,12 +294,26 @@ impl Table {
                 let newer = self.shared.state()?;
                 let Some(index) = newer.index(index.tree.id()) else { return Ok(()) };
                 return match &index.upkeep {
-                    Upkeep::Settled(notes) => notes.settle(txn, &newer, index, &entry.key),
+                    Upkeep::Settled(notes) => settle(notes, txn, (&newer, index), (change, entry)),
                     _ => apply(txn, (&newer, index), (change, entry)),
                 };
             }
         }
         apply(txn, (state, index), (change, entry))
+    }
+}
+
+/// Settles what is noted for an entry that is about to be changed, or was noted just now.
+fn settle(
+    notes: &Notes,
+    txn: &mut Transaction,
+    (state, index): (&State, &LiveIndex),
+    (change, entry): (Change, &Entry),
+) -> Result<(), TableError> {
+    match notes.settle(txn, state, index, &entry.key)? {
+        // Of two rows with one entry one may leave it.
+        false if change == Change::Enter => Err(duplicate(state, index, &entry.key)?),
+        _ => Ok(()),
     }
 }
 
@@ -349,7 +363,7 @@ pub(crate) fn duplicate(state: &State, index: &LiveIndex, key: &[u8]) -> Result<
 
 fn leave(txn: &mut Transaction, state: &State, index: &LiveIndex, entry: &Entry) -> Result<(), TableError> {
     let mut scratch = txn.take_buffer();
-    if index.is_settled() {
+    if index.is_settled() && index.definition.spec.unique {
         // Another row may have had it, too.
         let is_there = txn.get_for_update(&index.tree, &entry.key, &mut scratch)?;
         if !is_there || scratch != entry.value {
@@ -358,7 +372,7 @@ fn leave(txn: &mut Transaction, state: &State, index: &LiveIndex, entry: &Entry)
     }
     let removed = txn.remove(&index.tree, &entry.key, &mut scratch)?;
     txn.keep_buffer(scratch);
-    if removed {
+    if removed || index.is_settled() {
         return Ok(());
     }
     Err(TableError::damaged(format!(

@@ -12,7 +12,7 @@ use crate::manager::TxnManager;
 use crate::page_images::PageImage;
 use crate::row_change::RowValue;
 use crate::transaction::Transaction;
-use crate::write::check_size;
+use crate::write::check_row_size;
 use firndb_base::TxnId;
 use firndb_btree::{NewLeaf, Tree, TreeError};
 use firndb_log::LogClass;
@@ -54,7 +54,7 @@ impl TxnManager {
         let at_once = (BYTES_AT_ONCE / tree.pool().page_size()).max(1);
         let entries = rows.map(|row| {
             let LoadedRow { key, value } = row?;
-            check_size(tree, &key, &value[RowHeader::LEN..])?;
+            check_row_size(tree, &key, &value[RowHeader::LEN..])?;
             Ok((key, value))
         });
         tree.bulk_load::<E>(LogClass::Normal, FILL_PERCENT, entries, |leaf| {

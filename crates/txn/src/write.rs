@@ -268,10 +268,10 @@ impl Transaction {
     ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
         if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
-            check_size(tree, key, value.payload)?;
+            check_row_size(tree, key, value.payload)?;
         }
         if let Intent::NamePage = intent {
-            check_size(tree, key, &[0; PAGE_NAME_LEN])?;
+            check_row_size(tree, key, &[0; PAGE_NAME_LEN])?;
         }
         self.writes += 1;
         self.ensure_state()?;
@@ -423,7 +423,7 @@ impl Transaction {
 }
 
 /// Refuses rows too long for a leaf.
-pub(crate) fn check_size(tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
+pub fn check_row_size(tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
     let page_size = tree.pool().page_size();
     let (max_key, max_row) = (max_key_len(page_size), max_row_len(page_size));
     if key.len() > max_key {

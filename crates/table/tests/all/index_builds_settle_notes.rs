@@ -251,3 +251,53 @@ fn beyond_its_memory_it_spills_or_inserts() {
     world.assert_sound(&table);
     assert_eq!(world.pages(), world.pages_of_trees());
 }
+
+#[test]
+fn of_a_duplicate_that_is_rolled_back() {
+    let [_, by_mail] = &people_indexes()[..] else { unreachable!() };
+    let world = World::new(1024);
+    let (table, typed) = plain_people(&world);
+    let during = |txn: &mut Transaction| {
+        // The build has read row 9, which keeps it.
+        typed.insert(txn, &mail(-1, "m9")).unwrap();
+        let index = table.index("by_mail").unwrap();
+        let asked = index.estimate(&KeyRange::all(), None).unwrap_err();
+        assert_eq!(asked.kind, TableErrorKind::Stale, "its leaves may lack content");
+    };
+    let late = |mut txn: Transaction| {
+        let refused = typed.insert(&mut txn, &mail(-2, "m9")).unwrap_err();
+        assert_eq!(refused.kind, TableErrorKind::Duplicate);
+        txn.rollback().unwrap();
+    };
+    build_beside(&world, (&table, &typed), by_mail.clone(), during, late).unwrap();
+    world.drop_all();
+    world.assert_sound(&table);
+}
+
+/// Cause: each entry was locked explicitly, besides by its header. Effect: a transaction could
+/// change a fixed number of rows, and be prepared with fewer.
+#[test]
+fn of_a_large_transaction_which_needs_no_locks_beside_its_rows() {
+    let [by_name, by_mail] = &people_indexes()[..] else { unreachable!() };
+    let world = World::with_memory(4096, 512 << 20);
+    let (table, typed) = plain_people(&world);
+    let noted = |txn: &mut Transaction| {
+        for n in 1..=270_000i64 {
+            typed.insert(txn, &mail(-n, &format!("x{n}"))).unwrap();
+        }
+    };
+    let roll_back = |txn: Transaction| txn.rollback().unwrap();
+    build_beside(&world, (&table, &typed), by_mail.clone(), noted, roll_back).unwrap();
+    let noted = |txn: &mut Transaction| typed.insert(txn, &mail(-1, "one")).unwrap();
+    let settled = |txn: Transaction| {
+        let (mut other, name) = (world.begin(), "n".repeat(200));
+        for n in 2..=20_000i64 {
+            typed.insert(&mut other, &person(-n, &name, None, 1)).unwrap();
+        }
+        let prepared = other.prepare(b"a name");
+        txn.commit().unwrap();
+        prepared.unwrap();
+        world.manager.rollback_prepared(b"a name").unwrap();
+    };
+    build_beside(&world, (&table, &typed), by_name.clone(), noted, settled).unwrap();
+}
