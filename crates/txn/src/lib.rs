@@ -42,6 +42,7 @@ mod image_choice;
 mod image_costs;
 mod kept;
 mod key_range;
+mod leaf_writer;
 mod limits;
 mod load;
 mod locks;

@@ -1,26 +1,22 @@
 //! Rows loaded in the order of their keys into a tree that no other thread knows yet.
 //!
 //! Leaves are composed in memory ([`firndb_btree::NewLeaf`]); their images become durable as those
-//! of page files do, as shadows or through the log (`put_page.rs`), before the commit record is
+//! of page files do, as shadows or through the log (`leaf_writer.rs`), before the commit record is
 //! appended. The rows have no undo entries: undoing the tree's creation clears it, content or not.
 //! They are written as having always been there, so who makes the tree known keeps transactions out
 //! whose snapshots are older than its commit.
 
 use crate::error::TxnError;
 use crate::header::RowHeader;
+use crate::leaf_writer::LeafWriter;
 use crate::manager::TxnManager;
-use crate::page_images::PageImage;
 use crate::row_change::RowValue;
 use crate::transaction::Transaction;
 use crate::write::check_row_size;
 use firndb_base::TxnId;
-use firndb_btree::{NewLeaf, Tree, TreeError};
+use firndb_btree::{Tree, TreeError};
 use firndb_log::LogClass;
 
-/// Bytes of leaves that become durable together.
-const BYTES_AT_ONCE: usize = 1 << 20;
-/// Leaves between two checks of the space in the log.
-const LEAVES_BETWEEN_PACES: usize = 8;
 /// Rows between two looks whether the transaction may go on.
 const ROWS_BETWEEN_LOOKS: u64 = 1024;
 /// Of a leaf, what loading fills, in percent: an insert between loaded rows finds space.
@@ -50,26 +46,14 @@ impl TxnManager {
         tree: &Tree,
         rows: impl Iterator<Item = Result<LoadedRow, E>>,
     ) -> Result<(), E> {
-        let (mut images, mut leaves) = (Vec::new(), 0usize);
-        let at_once = (BYTES_AT_ONCE / tree.pool().page_size()).max(1);
+        let mut leaves = LeafWriter::new(self);
         let entries = rows.map(|row| {
             let LoadedRow { key, value } = row?;
             check_row_size(tree, &key, &value[RowHeader::LEN..])?;
             Ok((key, value))
         });
-        tree.bulk_load::<E>(LogClass::Normal, FILL_PERCENT, entries, |leaf| {
-            let NewLeaf { page, version, image } = leaf;
-            images.push(PageImage { page, version, bytes: image, whole: true });
-            leaves += 1;
-            if leaves.is_multiple_of(LEAVES_BETWEEN_PACES) {
-                self.pace()?;
-            }
-            match images.len() < at_once {
-                true => Ok(()),
-                false => Ok(self.write_images(&mut images)?),
-            }
-        })?;
-        Ok(self.write_images(&mut images)?)
+        tree.bulk_load::<E>(LogClass::Normal, FILL_PERCENT, entries, |leaf| Ok(leaves.add(leaf)?))?;
+        Ok(leaves.finish()?)
     }
 }
 

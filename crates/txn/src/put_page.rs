@@ -17,20 +17,17 @@
 //! before and after the write.
 
 use crate::error::TxnError;
-use crate::image_choice::choose;
+use crate::image_choice::{PageRecovery, choose};
 use crate::manager::TxnManager;
 use crate::page_images::PageImage;
 use crate::shadows::Images;
 use crate::transaction::Transaction;
+use firndb_base::PageId;
 use firndb_base::sync::atomic::Ordering;
-use firndb_base::{PageId, clock};
 use firndb_btree::Tree;
 use firndb_buffer::KeptOut;
 use firndb_log::LogClass;
 use firndb_tier::PageWrite;
-
-/// As many pages as the store writes at once.
-const SHADOWS_A_CALL: usize = 64;
 
 impl TxnManager {
     /// Has all images logged from here on, until [`TxnManager::unbar_shadows`]. When it returns,
@@ -44,16 +41,44 @@ impl TxnManager {
         self.shadows.unbar();
     }
 
+    /// Writes shadows of large commits, and of loads, beside their own threads, until
+    /// [`TxnManager::end_shadow_help`]. For [`TxnManager::shadow_helpers`] threads.
+    pub fn help_with_shadows(&self) {
+        self.shadows.help(|writes| self.write_shadows(writes));
+    }
+
+    /// Ends those threads; images are written without them from here on.
+    pub fn end_shadow_help(&self) {
+        self.shadows.end_help();
+    }
+
+    /// How many threads are to help.
+    #[must_use]
+    pub fn shadow_helpers(&self) -> usize {
+        if self.options.page_recovery == PageRecovery::Log { 0 } else { crate::shadows::HELPERS }
+    }
+
     /// Makes images durable, or puts them into the log, and removes them from the list. Called with
     /// no lock and no latch held. After an error the list has those that were not written.
     pub(crate) fn write_images(&self, images: &mut Images) -> Result<(), TxnError> {
         let _writing = (!images.is_empty()).then(|| self.image_costs.writing());
-        let choice = |images: &[PageImage]| self.image_costs.choice(images, &self.pool);
-        let (logged, shadows) = choose(self.options.page_recovery, std::mem::take(images), choice);
-        *images = logged;
+        let shadows = self.choose_shadows(images);
         if !shadows.is_empty() {
             images.extend(self.shadows.write(shadows, |writes| self.write_shadows(writes)));
         }
+        self.log_images(images)
+    }
+
+    /// Takes those images out of the list that are to become shadows.
+    pub(crate) fn choose_shadows(&self, images: &mut Images) -> Images {
+        let choice = |images: &[PageImage]| self.image_costs.choice(images, &self.pool);
+        let (logged, shadows) = choose(self.options.page_recovery, std::mem::take(images), choice);
+        *images = logged;
+        shadows
+    }
+
+    /// Logs images, and removes them from the list.
+    pub(crate) fn log_images(&self, images: &mut Images) -> Result<(), TxnError> {
         let mut logged = 0;
         let outcome = images.iter().try_for_each(|image| {
             self.with_log_space(|| {
@@ -68,22 +93,18 @@ impl TxnManager {
         outcome
     }
 
-    /// In batches: a change of the flash cache, which keeps all others out while it waits for calls
-    /// of the tier, waits for one at most.
-    fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
-        for writes in writes.chunks_mut(SHADOWS_A_CALL) {
-            let kept_out: Vec<KeptOut<'_>> =
-                writes.iter().map(|write| self.pool.keep_out(write.page)).collect();
-            writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
-            let begun = clock::now();
-            self.pool.tier().write_shadows(writes);
-            if writes.iter().all(PageWrite::is_taken) {
-                let bytes = writes.iter().map(|write| write.data.len()).sum();
-                self.image_costs.times.measured(bytes, begun.elapsed());
-            }
-            writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
-            drop(kept_out);
+    /// One write. A change of the flash cache, which keeps all others out while it waits for calls
+    /// of the tier, waits for those under way at most.
+    pub(crate) fn write_shadows(&self, writes: &mut [PageWrite<'_>]) {
+        let kept_out: Vec<KeptOut<'_>> = writes.iter().map(|write| self.pool.keep_out(write.page)).collect();
+        writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+        let timed = self.image_costs.times.begin();
+        self.pool.tier().write_shadows(writes);
+        if writes.iter().all(PageWrite::is_taken) {
+            timed.measured(writes.iter().map(|write| write.data.len()).sum());
         }
+        writes.iter().for_each(|write| self.pool.forget_unwritten(write.page));
+        drop(kept_out);
     }
 }
 

@@ -61,6 +61,8 @@ impl Threads {
         ];
         let others = 1..engine.pool.cleaners_max();
         bodies.extend(others.map(|_| ("firn-cleaners", Shared::clean_beside as fn(&Shared))));
+        let helpers = 0..engine.txns.shadow_helpers();
+        bodies.extend(helpers.map(|_| ("firn-shadows", Shared::help_with_shadows as fn(&Shared))));
         if engine.pool.begin_read_ahead() {
             let readers = 0..engine.pool.readers();
             bodies.extend(readers.map(|_| ("firn-reader", Shared::read_ahead as fn(&Shared))));
@@ -96,6 +98,7 @@ impl Threads {
         self.shared.engine.log.stop_waiting_for_log();
         self.shared.engine.pool.end_read_ahead();
         self.shared.engine.pool.end_cleaning();
+        self.shared.engine.txns.end_shadow_help();
         if let Some(archive) = &self.shared.engine.archive {
             archive.stop_waiting();
         }
@@ -146,6 +149,10 @@ impl Shared {
                 }
             }
         }
+    }
+
+    fn help_with_shadows(&self) {
+        self.engine.txns.help_with_shadows();
     }
 
     fn read_ahead(&self) {
