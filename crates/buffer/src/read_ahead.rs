@@ -133,6 +133,11 @@ impl BufferPool {
         self.read_ahead.window()
     }
 
+    /// Pages that [`BufferPool::bring_in`] reads at most.
+    pub fn bring_in_pages(&self) -> usize {
+        self.read_ahead.for_callers.most().min(BATCH_PAGES_MAX)
+    }
+
     /// Threads that should call [`BufferPool::read_ahead_step`].
     pub fn readers(&self) -> usize {
         self.read_ahead.readers
@@ -143,6 +148,19 @@ impl BufferPool {
     pub fn with_read_depth(mut self, reads: usize) -> BufferPool {
         self.read_ahead.set_depth(reads);
         self
+    }
+
+    /// The same pool over a device that reads one thing at a time, the sooner the less it has to
+    /// move for it.
+    #[must_use]
+    pub fn with_one_stream(mut self) -> BufferPool {
+        self.read_ahead.one_stream = true;
+        self
+    }
+
+    /// Whether a client should read what it needs itself, in the order of places.
+    pub fn reads_in_one_stream(&self) -> bool {
+        self.read_ahead.one_stream
     }
 
     /// The same pool, which drops all hints: each page is read when a thread fixes it.

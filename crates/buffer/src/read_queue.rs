@@ -44,6 +44,9 @@ impl Share {
     fn of(frames: u32) -> Share {
         Share { most: (frames as usize / 8).max(1), taken: AtomicUsize::new(0) }
     }
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
     /// Up to `wanted` frames, as many as are left.
     pub(crate) fn take(&self, wanted: usize) -> Portion<'_> {
         let left = |taken: usize| Some(taken + wanted.min(self.most - taken));
@@ -65,6 +68,8 @@ pub(crate) struct ReadAhead {
     off: bool,
     /// Reader threads.
     pub(crate) readers: usize,
+    /// The device reads in one stream.
+    pub(crate) one_stream: bool,
     /// Whether readers run; without them nothing is queued.
     open: AtomicBool,
     queue: Mutex<VecDeque<Hint>>,
@@ -83,6 +88,7 @@ impl ReadAhead {
         ReadAhead {
             off: false,
             readers: READERS_MAX,
+            one_stream: false,
             open: AtomicBool::new(false),
             queue: ranks::AHEAD.mutex(VecDeque::new()),
             called: Condvar::new(),

@@ -4,6 +4,7 @@ use crate::catalog::Catalog;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState};
 use crate::large::{self, Part, ValueId};
+use crate::large_read;
 use crate::range::KeyRange;
 use crate::show;
 use crate::state::{LiveIndex, State};
@@ -203,7 +204,7 @@ fn check_rows(
                 continue;
             };
             names.add(reference.id);
-            match large::read(txn, state.large_tree()?, reference, &mut large) {
+            match large_read::read(txn, state, reference, &mut large) {
                 Ok(true) => {}
                 Ok(false) => {
                     report.find(large::not_whole(table, key).message);

@@ -24,21 +24,17 @@
 //! Parts are freed before their mark, so an interrupted freeing is repeated.
 
 use crate::error::TableError;
-use crate::naming::{Naming, named_page};
+use crate::naming::Naming;
 use crate::row::MAX_VALUE_LEN;
 use crate::show;
+use firndb_base::TxnId;
 use firndb_base::codec::{Malformed, Reader, Writer};
-use firndb_base::{PageId, TxnId, crc32c};
-use firndb_btree::{Change, Direction, Judgement, Position, Tree, TreeError, Visit};
-use firndb_buffer::{BufferPool, PageUse};
+use firndb_btree::{Change, Direction, Judgement, Position, Tree, Visit};
 use firndb_log::LogClass;
-use firndb_txn::{Course, RowHeader, Transaction};
+use firndb_txn::{Course, Transaction};
 
 /// Groups of parts removed by one background step.
 const GROUPS_FREED_MAX: usize = 8;
-
-/// Parts that name pages, and are mostly in one leaf or two.
-const PAGES_IN_A_LEAF: usize = 64;
 
 const FREED: u8 = 1;
 const PART: u8 = 2;
@@ -158,104 +154,6 @@ pub(crate) fn chunk_len(page_size: usize) -> usize {
     let len = (page_size - of_page) / 8 - of_entry;
     assert!(len >= 1 && fits_row(page_size, 17, len));
     len
-}
-
-/// The parts of a value as they are met, in their order.
-struct Gathered<'o> {
-    txn: &'o Transaction,
-    reference: Reference,
-    page_size: usize,
-    /// How many pages and chunks were met.
-    met: (u32, u32),
-    /// Pages to be read, and where their bytes belong.
-    pages: Vec<(PageId, usize)>,
-    out: &'o mut Vec<u8>,
-}
-
-impl Gathered<'_> {
-    /// Takes an entry of the tree; false if it is not the part that comes next.
-    fn take(&mut self, key: &[u8], value: &[u8]) -> bool {
-        let (id, at, len) = (self.reference.id, self.out.len(), self.reference.len as usize);
-        let Ok((RowHeader { ghost: false, .. }, payload)) = RowHeader::split(value) else { return false };
-        match Part::decode(key) {
-            Ok(part) if part == Part::Page(id, self.met.0) && self.met.1 == 0 => {
-                let Ok(named) = named_page(payload) else { return false };
-                if at + self.page_size > len {
-                    return false;
-                }
-                match named.and_then(|page| self.txn.private_image(page)) {
-                    Some(image) => self.out.extend_from_slice(image),
-                    None => {
-                        self.pages.extend(named.map(|page| (page, at)));
-                        self.out.resize(at + self.page_size, 0);
-                    }
-                }
-                self.met.0 += 1;
-            }
-            Ok(part) if part == Part::Chunk(id, self.met.1) && at + payload.len() <= len => {
-                self.out.extend_from_slice(payload);
-                self.met.1 += 1;
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    /// Reads the pages, which no thread frees meanwhile: the caller may see the value. Reader
-    /// threads read what comes next.
-    fn read_pages(&mut self, pool: &BufferPool) -> Result<(), TableError> {
-        let pages: Vec<PageId> = self.pages.iter().map(|(page, _)| *page).collect();
-        let (window, mut queued) = (pool.read_window().max(1), 0);
-        for (first, some) in (0..).step_by(window).zip(self.pages.chunks(window)) {
-            let next = first + some.len();
-            let until = pages.len().min(next + pool.read_ahead_pages());
-            pool.read_ahead(&pages[next.max(queued).min(until)..until], PageUse::Working);
-            queued = until;
-            if pages.len() > 1 {
-                pool.bring_in(&pages[first..next], PageUse::Working);
-            }
-            for &(page, at) in some {
-                let guard = pool.shared(page).map_err(TreeError::from)?;
-                self.out[at..at + self.page_size].copy_from_slice(&guard);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Reads a value that `txn` may see into `out`; false if its parts are not whole: it has been
-/// freed, its writer was rolled back, or it is damaged.
-pub(crate) fn read(
-    txn: &Transaction,
-    tree: &Tree,
-    reference: Reference,
-    out: &mut Vec<u8>,
-) -> Result<bool, TableError> {
-    let len = reference.len as usize;
-    out.clear();
-    out.reserve_exact(len);
-    let (page_size, met, pages) = (tree.pool().page_size(), (0, 0), Vec::new());
-    let mut gathered = Gathered { txn, reference, page_size, met, pages, out };
-    let first = Position::At(reference.id.page_key(0).to_vec());
-    if len / page_size > PAGES_IN_A_LEAF {
-        // They are read together. A hint: what they hold is found below.
-        let (end, most, mut leaves) = (reference.id.page_key(u32::MAX), 1 + len / page_size / 16, Vec::new());
-        tree.next_leaves(&first, Some(&end), Direction::Forward, most, &mut leaves)?;
-        tree.pool().bring_in(&leaves, PageUse::Working);
-    }
-    let mut position = Some(first);
-    while let Some(from) = position {
-        let mut ended = false;
-        position = tree.visit_leaf(&from, Direction::Forward, |key, value| {
-            ended = !gathered.take(key, value) || gathered.out.len() == len;
-            if ended { Visit::Stop } else { Visit::Continue }
-        })?;
-        if ended {
-            break;
-        }
-    }
-    gathered.read_pages(tree.pool())?;
-    Ok(out.len() == len && crc32c(out) == reference.checksum)
 }
 
 /// Values marked to be freed, in the order of their names from `after` on, at most `limit`; as

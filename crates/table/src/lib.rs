@@ -37,6 +37,7 @@ mod index;
 mod index_cursor;
 mod index_handle;
 mod large;
+mod large_read;
 mod large_write;
 mod load;
 mod naming;

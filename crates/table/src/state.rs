@@ -14,6 +14,7 @@ use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition, IndexState, RowSource};
 use crate::large::{self, Reference, ValueId};
 use crate::notes::{Notes, Upkeep};
+use crate::large_read::{self, Behind};
 use crate::ranks;
 use crate::rows::Rows;
 use crate::statistics::TableStatistics;
@@ -43,6 +44,7 @@ pub(crate) struct State {
     pub(crate) tree: Arc<Tree>,
     /// Large values of the rows.
     pub(crate) large: Option<Arc<Tree>>,
+    pub(crate) behind: Behind,
     pub(crate) indexes: Vec<LiveIndex>,
     /// Whether entries of any index are made of more than primary keys.
     indexes_need_value: bool,
@@ -87,7 +89,16 @@ impl State {
     ) -> State {
         let needs_value = |index: &LiveIndex| index.definition.spec.needs_value(&definition.kind);
         let indexes_need_value = indexes.iter().any(needs_value);
-        State { definition, tree, large, indexes, indexes_need_value, generation, usable_past: None }
+        State {
+            definition,
+            tree,
+            large,
+            behind: Behind::default(),
+            indexes,
+            indexes_need_value,
+            generation,
+            usable_past: None,
+        }
     }
 
     /// Trees to which transactions write that may have to be undone. Not those of indexes that are
@@ -259,7 +270,7 @@ impl State {
             Some(true) => {}
         }
         let reference = self.reference(key, out)?;
-        if !large::read(txn, self.large_tree()?, reference, out)? {
+        if !large_read::read(txn, self, reference, out)? {
             return Err(large::not_whole(&self.definition.name, key));
         }
         Ok(true)
@@ -278,7 +289,7 @@ impl State {
         let reference = self.reference(key, stored)?;
         // Parts of the value may be half undone.
         txn.begin_statement()?;
-        if large::read(txn, self.large_tree()?, reference, out)? {
+        if large_read::read(txn, self, reference, out)? {
             return Ok(true);
         }
         self.get(txn, key, out)

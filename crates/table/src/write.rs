@@ -11,6 +11,7 @@
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, RowSource};
 use crate::large::{self, ValueId};
+use crate::large_read;
 use crate::large_write;
 use crate::large_write::Stored;
 use crate::notes::{Change, Notes, Upkeep};
@@ -201,7 +202,7 @@ fn old_value(
         return Ok(None);
     }
     let reference = state.reference(key, old)?;
-    if state.indexes_need_value() && !large::read(txn, state.large_tree()?, reference, old)? {
+    if state.indexes_need_value() && !large_read::read(txn, state, reference, old)? {
         return Err(large::not_whole(&state.definition.name, key));
     }
     Ok(Some(reference.id))

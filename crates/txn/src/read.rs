@@ -124,7 +124,9 @@ impl Transaction {
         }
     }
 
-    pub(crate) fn sees(&self, writer: TxnId) -> bool {
+    /// Whether its snapshot, if it has one now, sees what another transaction wrote.
+    #[must_use]
+    pub fn sees(&self, writer: TxnId) -> bool {
         self.snapshot.as_ref().is_some_and(|snapshot| snapshot.sees(writer))
     }
 

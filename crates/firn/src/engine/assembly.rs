@@ -129,6 +129,7 @@ pub(crate) fn pool(
         Some((reads, _)) => pool?.with_read_depth(reads),
         None => pool?,
     };
+    let pool = if options.reads_in_one_stream() { pool.with_one_stream() } else { pool };
     Ok(Arc::new(if options.tuning.read_ahead { pool } else { pool.without_read_ahead() }))
 }
 

@@ -301,6 +301,15 @@ impl Options {
         }
     }
 
+    /// Whether the store's drive has one arm, or one channel.
+    pub(crate) fn reads_in_one_stream(&self) -> bool {
+        let model = self.profiles.store.as_ref().map(|source| &source.profile.model);
+        model.is_some_and(|model| match &model.mechanics {
+            Some(mechanics) => mechanics.spindles == 1,
+            None => model.channels == 1,
+        })
+    }
+
     fn choices(source: Option<&Source>) -> Option<&Choices> {
         source.and_then(|source| source.profile.choices.as_ref())
     }

@@ -14,6 +14,7 @@ mod dropped_tables_are_freed_when_unneeded;
 mod index_builds_settle_notes;
 mod index_rows_are_read_together;
 mod large_values_agree_with_a_model;
+mod large_values_read_in_order_are_read_ahead;
 mod many_rows_are_read_with_one_call;
 mod raw_tables_agree_with_a_model;
 mod read_committed_statements_see_one_moment;

@@ -8,6 +8,8 @@ use firndb::{
     PageRecovery, Progress, Schema, TableSpec, Value,
 };
 
+use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, When};
+
 type Row = Result<(Vec<u8>, Vec<u8>), Error>;
 
 fn options(recovery: PageRecovery) -> Options {
@@ -236,4 +238,38 @@ fn rows_and_entries_are_as_long_as_inserted_ones_at_most() {
         assert_eq!(loaded.map(drop).map_err(|error| error.kind()), inserted, "keys of {key} bytes");
     }
     assert_clean(&db);
+}
+
+/// The database's threads help: several writes are under way when one of them fails.
+#[test]
+fn a_write_of_several_that_fails_leaves_all_that_was_acknowledged_and_nothing_else() {
+    let threads = || options(PageRecovery::Shadow).background_threads(true);
+    let (mut failed, long) = (0, vec![7; 2 << 20]);
+    for nth in [0, 1, 3, 6, 10, 15, 25, 40] {
+        for kind in [DeviceErrorKind::Failed, DeviceErrorKind::NoSpace] {
+            let (bed, plan) = (Bed::new(1), FaultPlan::new(nth));
+            let db = threads().create_on(bed.failing(&plan)).unwrap();
+            let values = db.create_table("values").unwrap();
+            let (calls, device) = (Calls::Writes, Some("store".to_owned()));
+            plan.add(FaultRule { calls, device, when: When::Nth(nth), fault: Fault::Fail(kind) });
+            let put = db.transact(|tx| tx.put(&values, b"long", &long).map(drop));
+            let loaded = db.load_table("t", TableSpec::raw().with_index(by_number()), rows(30_000));
+            failed += usize::from(put.is_err()) + usize::from(loaded.is_err());
+            drop(values);
+            let is_loaded = loaded.is_ok();
+            drop((loaded, db));
+            let db = threads().open_on(bed.devices()).unwrap();
+            let values = db.table("values").unwrap();
+            let found = db.snapshot().get(&values, b"long").unwrap();
+            assert!(found == put.is_ok().then(|| long.clone()), "{nth} {kind:?}: {put:?}");
+            assert_eq!(db.table("t").is_ok(), is_loaded, "{nth} {kind:?}");
+            if is_loaded {
+                assert_has(&db, 30_000);
+            }
+            drop(values);
+            let report = db.check(&mut |_| {}).unwrap();
+            assert!(report.is_clean(), "{report:?}");
+        }
+    }
+    assert!(failed > 3, "{failed}");
 }
