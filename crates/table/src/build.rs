@@ -31,11 +31,12 @@ use crate::definition::Definition;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition, IndexSpec, IndexState, MAX_INDEXES, RowSource};
 use crate::index_handle::Index;
+use crate::live_index::{LiveIndex, duplicate};
 use crate::naming::Naming;
-use crate::notes::{Notes, Upkeep, lead};
-use crate::state::{LiveIndex, State};
+use crate::notes::lead;
+use crate::state::State;
 use crate::table::Table;
-use crate::write::duplicate;
+use crate::upkeep::{Notes, Upkeep};
 use firndb_base::TreeId;
 use firndb_base::sync::{Arc, thread};
 use firndb_btree::{Direction, Position, Visit};
@@ -247,7 +248,7 @@ impl Build<'_> {
                 // Two rows had it, one after the other, or have it now.
                 Some(last) if unique && last.key == entry.key => {
                     match state.have_entry(&txn, index, [&last.value, &entry.value], key)? {
-                        [true, true] => return Err(duplicate(state, index, key)?),
+                        [true, true] => return Err(duplicate(&state.definition, index, key)?),
                         [false, true] => *last = entry,
                         [_, false] => {}
                     }
@@ -283,7 +284,7 @@ impl Build<'_> {
             self.attempt(|txn| {
                 for entry in &entries {
                     if !lead(txn, state, index, entry)? {
-                        return Err(duplicate(state, index, &entry.key)?);
+                        return Err(duplicate(&state.definition, index, &entry.key)?);
                     }
                 }
                 Ok(())
@@ -306,7 +307,7 @@ impl Build<'_> {
             for key in &keys {
                 // Committed notes alone are seen here.
                 if !self.attempt(|txn| notes.settle(txn, state, index, key))? {
-                    return Err(duplicate(state, index, key)?);
+                    return Err(duplicate(&state.definition, index, key)?);
                 }
             }
         }

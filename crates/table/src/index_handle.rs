@@ -2,8 +2,9 @@
 
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexDefinition};
+use crate::live_index::LiveIndex;
 use crate::range::KeyRange;
-use crate::state::{LiveIndex, State};
+use crate::state::State;
 use crate::table::Table;
 use crate::table_kind::TableKind;
 use crate::value::ValueRef;

@@ -39,6 +39,7 @@ mod index_handle;
 mod large;
 mod large_read;
 mod large_write;
+mod live_index;
 mod load;
 mod naming;
 mod notes;
@@ -65,6 +66,7 @@ mod table_kind;
 #[cfg(test)]
 mod testing;
 mod typed;
+mod upkeep;
 mod value;
 mod walk;
 mod write;

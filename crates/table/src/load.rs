@@ -13,11 +13,12 @@ use crate::ddl::{check_new, create_trees};
 use crate::error::TableError;
 use crate::index::{Entry, IndexSpec};
 use crate::large_write::Stored;
+use crate::live_index::duplicate;
 use crate::show;
 use crate::state::State;
 use crate::table::Table;
 use crate::table_kind::TableKind;
-use crate::write::{Bytes, duplicate};
+use crate::write::Bytes;
 use firndb_txn::{LoadedRow, Transaction, TxnOptions};
 
 /// Memory for entries of all indexes of a table.
@@ -61,7 +62,7 @@ impl Entries {
         for (index, mut entries) in state.indexes.iter().zip(self.of_indexes) {
             entries.sort_unstable();
             if let Some(pair) = entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-                return Err(duplicate(state, index, &pair[0].0)?);
+                return Err(duplicate(&state.definition, index, &pair[0].0)?);
             }
             let mut entries = entries.into_iter();
             txn.load_rows::<TableError>(&index.tree, |_| {

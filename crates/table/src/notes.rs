@@ -2,7 +2,8 @@
 //!
 //! A tree of notes has a row for each entry that was changed: at the entry's key, what the last
 //! writer left there, the entry or its absence (the row's flag). Notes are written and undone by
-//! the writers' transactions as entries are. They go through three stages ([`Upkeep`]):
+//! the writers' transactions as entries are. They go through three stages
+//! ([`crate::upkeep::Upkeep`]):
 //! 1. *noted*: writers note;
 //! 2. *settled*: the tree is loaded, writers change it, and for each entry that they touch they
 //!    first do there what is noted, and remove the note. The build does so for all others;
@@ -20,37 +21,10 @@
 
 use crate::error::TableError;
 use crate::index::Entry;
-use crate::state::{LiveIndex, State};
-use crate::write::duplicate;
-use firndb_base::sync::Arc;
-use firndb_base::sync::atomic::{AtomicBool, Ordering};
-use firndb_btree::Tree;
+use crate::live_index::{LiveIndex, duplicate};
+use crate::state::State;
+use crate::upkeep::Notes;
 use firndb_txn::{RowValue, Transaction, TxnOptions};
-
-/// How writers keep an index.
-#[derive(Clone)]
-pub(crate) enum Upkeep {
-    Noted(Arc<Notes>),
-    Settled(Arc<Notes>),
-    Whole,
-}
-
-impl Upkeep {
-    /// Those of an index that is being built.
-    pub(crate) fn notes(&self) -> Option<&Arc<Notes>> {
-        match self {
-            Upkeep::Noted(notes) | Upkeep::Settled(notes) => Some(notes),
-            Upkeep::Whole => None,
-        }
-    }
-}
-
-/// Notes on an index that is being built.
-pub(crate) struct Notes {
-    pub(crate) tree: Arc<Tree>,
-    /// Whoever finds this set after it has written a note settles it.
-    closed: AtomicBool,
-}
 
 /// What a writer does to an index for its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +34,6 @@ pub(crate) enum Change {
 }
 
 impl Notes {
-    pub(crate) fn new(tree: Arc<Tree>) -> Arc<Notes> {
-        Arc::new(Notes { tree, closed: AtomicBool::new(false) })
-    }
-
-    /// From here on writers that do not know it yet settle what they note.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-    }
-
     /// Notes a change of an entry; whether that is all there is to do: not if notes are closed.
     pub(crate) fn note(
         &self,
@@ -86,13 +51,13 @@ impl Notes {
         if index.definition.spec.unique && noted == Some(ENTERED) && before != entry.value {
             // Another row has it.
             if change == Change::Enter {
-                return Err(duplicate(state, index, &entry.key)?);
+                return Err(duplicate(&state.definition, index, &entry.key)?);
             }
             let other = RowValue { payload: &before, flag: ENTERED };
             txn.replace_flagged(&self.tree, &entry.key, other, &mut Vec::new())?;
         }
         txn.keep_buffer(before);
-        Ok(!self.closed.load(Ordering::SeqCst))
+        Ok(!self.are_closed())
     }
 
     /// Does to the index what is noted for the entry at `key`, and removes the note; false, with

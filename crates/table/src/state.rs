@@ -11,32 +11,22 @@
 
 use crate::definition::Definition;
 use crate::error::{TableError, TableErrorKind};
-use crate::index::{Entry, IndexDefinition, IndexState, RowSource};
+use crate::index::{IndexDefinition, IndexState, RowSource};
 use crate::large::{self, Reference, ValueId};
 use crate::large_read::{self, Behind};
-use crate::notes::{Notes, Upkeep};
+use crate::live_index::{LiveIndex, is_usable};
 use crate::ranks;
 use crate::rows::Rows;
 use crate::statistics::TableStatistics;
 use crate::table_kind::TableKind;
+use crate::upkeep::{Notes, Upkeep};
 
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Mutex, RwLock};
 use firndb_base::{TreeId, TxnId};
 use firndb_btree::Tree;
 use firndb_buffer::BufferPool;
-use firndb_txn::{Isolation, Transaction, TxnManager};
-
-/// One index of a state.
-#[derive(Clone)]
-pub(crate) struct LiveIndex {
-    pub(crate) definition: IndexDefinition,
-    pub(crate) tree: Arc<Tree>,
-    /// Snapshots taken before this transaction do not see all of its entries; `None`: every one
-    /// does.
-    pub(crate) usable_past: Option<TxnId>,
-    pub(crate) upkeep: Upkeep,
-}
+use firndb_txn::{Transaction, TxnManager};
 
 /// A table at one moment.
 pub(crate) struct State {
@@ -53,12 +43,6 @@ pub(crate) struct State {
     /// Rows were loaded with the table, as if they had always been there: snapshots taken before
     /// this transaction must not see them.
     pub(crate) usable_past: Option<TxnId>,
-}
-
-/// Whether `txn` may use what is usable past a fence. A serializable transaction reads what is
-/// newest, so it needs no snapshot.
-fn is_usable(txn: &Transaction, past: Option<TxnId>) -> bool {
-    past.is_none_or(|fence| txn.isolation() == Isolation::Serializable || txn.snapshot_is_past(fence))
 }
 
 impl State {
@@ -312,51 +296,6 @@ impl State {
                 self.definition.name
             ))
         })
-    }
-}
-
-impl LiveIndex {
-    /// Fails while it is being built.
-    pub(crate) fn check_whole(&self) -> Result<(), TableError> {
-        if self.definition.state == IndexState::Ready {
-            return Ok(());
-        }
-        let name = &self.definition.spec.name;
-        let message = format!("index {name:?} is still being built; read the table itself");
-        Err(TableError::new(TableErrorKind::Stale, message))
-    }
-
-    /// Fails unless `txn` may read the index: it is complete, and its completion is in the
-    /// snapshot, under read committed that of the statement. A serializable transaction reads the
-    /// newest entries, so it needs none.
-    pub(crate) fn check_readable(&self, txn: &Transaction) -> Result<(), TableError> {
-        self.check_whole()?;
-        let name = &self.definition.spec.name;
-        if is_usable(txn, self.usable_past) {
-            return Ok(());
-        }
-        let message = match txn.isolation() {
-            Isolation::ReadCommitted => format!(
-                "index {name:?} was completed after the snapshot of the statement; run the statement again"
-            ),
-            _ => format!("index {name:?} was completed after the transaction's snapshot; begin a new one"),
-        };
-        Err(TableError::new(TableErrorKind::Stale, message))
-    }
-
-    /// Whether leaves of its tree may have no content yet.
-    pub(crate) fn is_being_loaded(&self) -> bool {
-        matches!(self.upkeep, Upkeep::Noted(_))
-    }
-
-    /// Whether writers keep its tree while its build settles what they noted before.
-    pub(crate) fn is_settled(&self) -> bool {
-        matches!(self.upkeep, Upkeep::Settled(_))
-    }
-
-    /// Replaces `entry` by the index entry of `row`.
-    pub(crate) fn entry(&self, row: &RowSource<'_>, entry: &mut Entry) -> Result<(), TableError> {
-        self.definition.spec.entry(row, entry)
     }
 }
 

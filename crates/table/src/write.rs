@@ -14,12 +14,14 @@ use crate::large::{self, ValueId};
 use crate::large_read;
 use crate::large_write;
 use crate::large_write::Stored;
-use crate::notes::{Change, Notes, Upkeep};
+use crate::live_index::{LiveIndex, duplicate};
+use crate::notes::Change;
 use crate::show;
-use crate::state::{LiveIndex, State};
+use crate::state::State;
 use crate::statement::whole_or_nothing;
 use crate::table::Table;
 use crate::table_kind::TableKind;
+use crate::upkeep::{Notes, Upkeep};
 use firndb_base::sync::atomic::Ordering;
 use firndb_txn::Transaction;
 
@@ -313,7 +315,7 @@ fn settle(
 ) -> Result<(), TableError> {
     match notes.settle(txn, state, index, &entry.key)? {
         // Of two rows with one entry one may leave it.
-        false if change == Change::Enter => Err(duplicate(state, index, &entry.key)?),
+        false if change == Change::Enter => Err(duplicate(&state.definition, index, &entry.key)?),
         _ => Ok(()),
     }
 }
@@ -347,19 +349,7 @@ fn enter(txn: &mut Transaction, state: &State, index: &LiveIndex, entry: &Entry)
     {
         return Ok(());
     }
-    Err(duplicate(state, index, &entry.key)?)
-}
-
-/// Says that two rows would have one entry of a unique index.
-pub(crate) fn duplicate(state: &State, index: &LiveIndex, key: &[u8]) -> Result<TableError, TableError> {
-    let columns = index.definition.spec.columns_len(state.kind(), key)?;
-    let message = format!(
-        "another row of table {:?} has {} in unique index {:?}",
-        state.definition.name,
-        show::Bytes(&key[..columns]),
-        index.definition.spec.name
-    );
-    Ok(TableError::new(TableErrorKind::Duplicate, message))
+    Err(duplicate(&state.definition, index, &entry.key)?)
 }
 
 fn leave(txn: &mut Transaction, state: &State, index: &LiveIndex, entry: &Entry) -> Result<(), TableError> {
