@@ -19,6 +19,7 @@ const VERSION: u8 = 1;
 const TYPE_SEGMENT: u8 = 1;
 const TYPE_CHUNK: u8 = 2;
 const TYPE_SEAL: u8 = 3;
+const TYPE_IMAGES: u8 = 4;
 /// Largest chunk on the device, padding included.
 pub(crate) const CHUNK_BYTES_MAX: usize = (CHUNK_HEADER + CHUNK_MAX).next_multiple_of(UNIT);
 
@@ -90,6 +91,17 @@ impl SegmentHeader {
     }
 }
 
+/// What a chunk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChunkKind {
+    /// Bytes of the stream.
+    Log,
+    /// Nothing: the segment's last chunk.
+    Seal,
+    /// Images of pages that the log behind it names and does not hold (`images.rs`).
+    Images,
+}
+
 /// The header of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkHeader {
@@ -98,21 +110,25 @@ pub(crate) struct ChunkHeader {
     /// The segment's sequence number.
     pub sequence: u64,
     pub mark: EpochMark,
+    /// Of images: LSN of the piece of log that they were archived with, which follows.
     pub first: Lsn,
-    /// Bytes of stream.
+    /// Bytes of stream, or of images and their list.
     pub len: usize,
     /// A record, or the log after the last one, begins this many bytes before the chunk's end: the
     /// log can be followed again from there.
     pub resume_back: u32,
     /// Microseconds since 1970 when it was written; never less than in the chunk before.
     pub time_us: u64,
-    /// The segment's last chunk, without bytes.
-    pub seal: bool,
+    pub kind: ChunkKind,
 }
 
 impl ChunkHeader {
+    /// First LSN after the chunk's bytes of stream.
     pub fn end(&self) -> Lsn {
-        Lsn(self.first.0 + self.len as u64)
+        match self.kind {
+            ChunkKind::Log => Lsn(self.first.0 + self.len as u64),
+            ChunkKind::Seal | ChunkKind::Images => self.first,
+        }
     }
 
     /// LSN from which the log can be followed.
@@ -127,9 +143,14 @@ impl ChunkHeader {
 
     /// Writes the header before its payload, which is in `out` already, and zeros behind it.
     pub fn encode(&self, out: &mut [u8]) {
-        assert!(self.len <= CHUNK_MAX && self.end().0 < LSN_MAX && (self.len == 0) == self.seal);
+        assert!(self.len <= CHUNK_MAX && self.end().0 < LSN_MAX);
+        assert_eq!(self.len == 0, self.kind == ChunkKind::Seal);
         out[4..6].copy_from_slice(&MAGIC.to_le_bytes());
-        out[6] = if self.seal { TYPE_SEAL } else { TYPE_CHUNK };
+        out[6] = match self.kind {
+            ChunkKind::Log => TYPE_CHUNK,
+            ChunkKind::Seal => TYPE_SEAL,
+            ChunkKind::Images => TYPE_IMAGES,
+        };
         out[7] = VERSION;
         out[8..12].copy_from_slice(&self.tag.to_le_bytes());
         out[12..16].copy_from_slice(&(self.len as u32).to_le_bytes());
@@ -148,9 +169,13 @@ impl ChunkHeader {
     /// Decodes the header, without the checksum, which covers the payload too. Returns `None` if
     /// the bytes are no chunk of segment `sequence` of the database with this tag.
     pub fn decode(tag: u32, sequence: u64, bytes: &[u8]) -> Option<ChunkHeader> {
-        let kind = bytes[6];
+        let kind = match bytes[6] {
+            TYPE_CHUNK => ChunkKind::Log,
+            TYPE_SEAL => ChunkKind::Seal,
+            TYPE_IMAGES => ChunkKind::Images,
+            _ => return None,
+        };
         let ours = u16_at(bytes, 4) == MAGIC
-            && (kind == TYPE_CHUNK || kind == TYPE_SEAL)
             && bytes[7] == VERSION
             && u32_at(bytes, 8) == tag
             && u64_at(bytes, 16) == sequence;
@@ -166,10 +191,10 @@ impl ChunkHeader {
             len: u32_at(bytes, 12) as usize,
             resume_back: u32_at(bytes, 36),
             time_us: u64_at(bytes, 56),
-            seal: kind == TYPE_SEAL,
+            kind,
         };
         let sound = header.len <= CHUNK_MAX
-            && (header.len == 0) == header.seal
+            && (header.len == 0) == (kind == ChunkKind::Seal)
             && header.first.0 < LSN_MAX
             && header.mark.start <= header.first
             && header.mark.previous_end <= header.mark.start;
@@ -228,13 +253,19 @@ mod tests {
             len: 3,
             resume_back: 1,
             time_us: 77,
-            seal: false,
+            kind: ChunkKind::Log,
         };
         let mut out = vec![0xEE; UNIT];
         out[CHUNK_HEADER..CHUNK_HEADER + 3].copy_from_slice(b"log");
         chunk.encode(&mut out);
         assert_eq!(out[4..16], [0x46, 0x41, 2, 1, 9, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(ChunkHeader::decode(9, 3, &out), Some(chunk));
+        let images = ChunkHeader { kind: ChunkKind::Images, ..chunk };
+        assert_eq!((images.end(), chunk.end()), (Lsn(500), Lsn(503)), "images are no log");
+        let mut of_images = out.clone();
+        images.encode(&mut of_images);
+        assert_eq!(of_images[4..8], [0x46, 0x41, 4, 1]);
+        assert_eq!(ChunkHeader::decode(9, 3, &of_images), Some(images));
         assert!(chunk.verify(&out) && out[CHUNK_HEADER + 3..].iter().all(|&byte| byte == 0));
         for bit in 0..(CHUNK_HEADER + 3) * 8 {
             out[bit / 8] ^= 1 << (bit % 8);

@@ -11,6 +11,8 @@
 //!   that ([`crate::Log::archived`]).
 //! * [`ArchiveLog`] reads the stream back from one or several directories, [`ArchiveRecords`] its
 //!   records.
+//! * [`Images`] finds the images of pages whose content is not in the log: chunks of their own,
+//!   written before the log that names them.
 //! * [`survey`] lists and verifies.
 //!
 //! Invariants:
@@ -32,6 +34,7 @@
 mod archived_early;
 pub(crate) mod files;
 pub(crate) mod format;
+mod images;
 mod records;
 mod segment;
 pub(crate) mod signal;
@@ -42,6 +45,7 @@ mod writer;
 
 pub use files::{ArchiveFiles, WrapDevice};
 pub use format::{CHUNK_MAX, EpochMark, Piece, SEGMENT_BYTES_MIN};
+pub use images::{Image, Images};
 pub use records::ArchiveRecords;
 pub use source::Archived;
 pub use stream::{ArchiveLog, Next};

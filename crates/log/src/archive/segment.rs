@@ -7,7 +7,8 @@
 //! Memory: a window of [`WINDOW`] bytes, which is one read.
 
 use crate::archive::files::{ArchiveFiles, named};
-use crate::archive::format::{CHUNK_BYTES_MAX, CHUNK_HEADER, ChunkHeader, SegmentHeader, UNIT};
+use crate::archive::format::{CHUNK_BYTES_MAX, CHUNK_HEADER, ChunkHeader, ChunkKind, SegmentHeader, UNIT};
+use crate::archive::images::List;
 use crate::block::database_tag;
 use crate::error::{LogError, LogErrorKind};
 use firndb_base::Lsn;
@@ -34,6 +35,8 @@ pub(crate) struct SegmentReader {
     pub sealed: bool,
     /// Offsets at which acknowledged chunks are damaged.
     pub damaged: Vec<u64>,
+    /// Images passed over.
+    pub images: u64,
 }
 
 /// Result of opening a segment's file.
@@ -73,10 +76,11 @@ impl SegmentReader {
             chunk_at: 0,
             sealed: false,
             damaged: Vec::new(),
+            images: 0,
         })))
     }
 
-    /// The last chunk read.
+    /// The last chunk of log read.
     pub fn chunk(&self) -> Option<ChunkHeader> {
         self.chunk
     }
@@ -98,7 +102,9 @@ impl SegmentReader {
             }
             let from = (self.at - self.window.start) as usize;
             match ChunkHeader::decode(self.tag, self.header.sequence, &self.buf[from..from + UNIT]) {
-                Some(chunk) if !chunk.seal && chunk.end() <= lsn => self.at += chunk.padded() as u64,
+                Some(chunk) if chunk.kind != ChunkKind::Seal && chunk.end() <= lsn => {
+                    self.at += chunk.padded() as u64;
+                }
                 Some(_) => return Ok(()),
                 None => {
                     // Damage, or the end: `advance` reads from the start again, and accepts intact
@@ -112,7 +118,7 @@ impl SegmentReader {
         Ok(())
     }
 
-    /// Reads the next intact chunk. Returns false if there is none.
+    /// Reads the next intact chunk of log. Returns false if there is none.
     pub fn advance(&mut self) -> Result<bool, LogError> {
         let mut bad = None;
         let mut reread = false;
@@ -128,13 +134,21 @@ impl SegmentReader {
                     reread = true;
                 }
                 Some(chunk) => {
-                    self.damaged.extend(bad);
+                    self.damaged.extend(bad.take());
                     self.at += chunk.padded() as u64;
-                    if !chunk.seal {
-                        self.chunk = Some(chunk);
-                        return Ok(true);
+                    match chunk.kind {
+                        ChunkKind::Log => {
+                            self.chunk = Some(chunk);
+                            return Ok(true);
+                        }
+                        ChunkKind::Seal => self.sealed = true,
+                        ChunkKind::Images => {
+                            let from = self.chunk_at + CHUNK_HEADER;
+                            let list = List::decode(&self.buf[from..from + chunk.len]);
+                            self.images += list.map_or(0, |list| list.images.len() as u64);
+                            reread = false;
+                        }
                     }
-                    self.sealed = true;
                 }
                 None => {
                     bad.get_or_insert(self.at);

@@ -43,6 +43,7 @@ pub(crate) fn newest(files: &ArchiveFiles, database: DatabaseId) -> Result<Optio
                 )));
         }
         let mut found: Option<Newest> = None;
+        let mut is_log_missing = false;
         while reader.advance()? {
             let chunk = reader.chunk().expect("just read");
             let (claim, reach, last) = (chunk.first, chunk.end(), chunk.mark);
@@ -55,15 +56,17 @@ pub(crate) fn newest(files: &ArchiveFiles, database: DatabaseId) -> Result<Optio
                 reach,
                 last,
             };
+            // What is damaged may be images: then the log goes on where it was.
+            let first = reader.header.first;
+            let end = found.map_or(first, |found| found.end);
+            let begins = chunk.first == chunk.mark.start && chunk.mark.previous_end <= end;
+            is_log_missing |= !reader.damaged.is_empty() && chunk.first > end && !begins;
             found = Some(match found {
                 // The damaged chunk, and all behind it, are archived once more.
-                Some(found) if !reader.damaged.is_empty() => Newest { claim, reach, last, ..found },
-                None if !reader.damaged.is_empty() => {
-                    // The segment's first chunk is damaged: no log is known to be there from the
-                    // segment's first LSN on.
-                    let first = reader.header.first;
-                    Newest { end: first, resume: first, ..whole }
-                }
+                Some(found) if is_log_missing => Newest { claim, reach, last, ..found },
+                // The segment's first chunk is damaged: no log is known to be there from the
+                // segment's first LSN on.
+                None if is_log_missing => Newest { end: first, resume: first, ..whole },
                 _ => whole,
             });
         }

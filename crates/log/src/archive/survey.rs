@@ -23,8 +23,10 @@ pub struct SegmentInfo {
     pub end: Lsn,
     /// Where the archive ended before: less than `first` if the log between was given up.
     pub previous: Lsn,
-    /// Number of chunks.
+    /// Number of chunks of log.
     pub chunks: u64,
+    /// Number of images of pages whose content is not in the log.
+    pub images: u64,
     /// When its first and its last chunk were written: microseconds since 1970.
     pub times_us: (u64, u64),
     /// Whether it was sealed. The newest segment of a running database is not, nor is one that a
@@ -107,6 +109,7 @@ fn read_segment(
         end: first,
         previous,
         chunks: 0,
+        images: 0,
         times_us: (0, 0),
         sealed: false,
     };
@@ -119,7 +122,7 @@ fn read_segment(
         info.chunks += 1;
         info.end = chunk.end();
     }
-    info.sealed = reader.sealed;
+    (info.sealed, info.images) = (reader.sealed, reader.images);
     for offset in &reader.damaged {
         damage.push(format!("{}: damaged at byte {offset}", info.path.display()));
     }

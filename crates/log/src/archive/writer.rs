@@ -7,9 +7,10 @@
 
 use crate::archive::files::{ArchiveFiles, named};
 use crate::archive::format::{
-    CHUNK_BYTES_MAX, CHUNK_HEADER, CHUNK_MAX, ChunkHeader, EpochMark, Piece, SEGMENT_BYTES_MIN,
+    CHUNK_BYTES_MAX, CHUNK_HEADER, CHUNK_MAX, ChunkHeader, ChunkKind, EpochMark, Piece, SEGMENT_BYTES_MIN,
     SegmentHeader, UNIT,
 };
+use crate::archive::images::{Image, List};
 use crate::archive::source::newest;
 use crate::block::database_tag;
 use crate::error::{LogError, LogErrorKind};
@@ -41,6 +42,15 @@ struct Current {
     device: Arc<dyn Device>,
     sequence: u64,
     at: u64,
+    /// Bytes reserved for it.
+    bytes: u64,
+}
+
+impl Current {
+    /// Bytes left for a chunk, its header included: a unit is for the seal.
+    fn free(&self) -> usize {
+        (self.bytes - self.at).saturating_sub(UNIT as u64) as usize
+    }
 }
 
 impl ArchiveWriter {
@@ -131,6 +141,58 @@ impl ArchiveWriter {
     /// follow the log from [`ArchiveWriter::end`] on.
     pub fn append(&mut self, piece: Piece, bytes: &[u8], now_us: u64) -> Result<(), LogError> {
         let Piece { mark, first, resume } = piece;
+        self.go_to(piece);
+        if self.end.is_none() {
+            self.resume = first;
+        }
+        self.time_us = self.time_us.max(now_us);
+        let mut rest = bytes;
+        let mut lsn = first;
+        while !rest.is_empty() {
+            let free = self.ensure_segment(lsn, UNIT)? - CHUNK_HEADER;
+            let (now, later) = rest.split_at(rest.len().min(free).min(CHUNK_MAX));
+            let end = lsn.advance(now.len() as u64);
+            // The position of the last record in a first part is unknown.
+            let resume = if later.is_empty() { resume } else { self.resume };
+            self.buf[CHUNK_HEADER..CHUNK_HEADER + now.len()].copy_from_slice(now);
+            self.write_chunk(mark, lsn, resume, (ChunkKind::Log, now.len()))?;
+            (self.end, self.mark, self.resume) = (Some(end), Some(mark), resume);
+            (lsn, rest) = (end, later);
+        }
+        Ok(())
+    }
+
+    /// Appends images, durably, that records of `piece` name and no log holds: before the piece
+    /// itself, so that the archive has the images of all records that it has. Returns how many of
+    /// them, the first ones: the others are left for another call.
+    ///
+    /// Errors: as [`ArchiveWriter::append`], and so is the way to try again.
+    pub fn append_images(
+        &mut self,
+        piece: Piece,
+        images: &[Image],
+        bytes: &[u8],
+        now_us: u64,
+    ) -> Result<usize, LogError> {
+        let Some(image_bytes) = bytes.len().checked_div(images.len()) else { return Ok(0) };
+        self.go_to(piece);
+        self.time_us = self.time_us.max(now_us);
+        let padded = |count| (CHUNK_HEADER + List::bytes_with(count, image_bytes)).next_multiple_of(UNIT);
+        let free = self.ensure_segment(piece.first, padded(1))?;
+        let fits =
+            |count: &usize| padded(*count) <= free && List::bytes_with(*count, image_bytes) <= CHUNK_MAX;
+        let count = (1..=images.len()).take_while(fits).last().unwrap_or(1);
+        let len = List::bytes_with(count, image_bytes);
+        let out = &mut self.buf[CHUNK_HEADER..CHUNK_HEADER + len];
+        List { images: images[..count].to_vec(), image_bytes }.encode(out);
+        out[List::head_bytes(count)..].copy_from_slice(&bytes[..count * image_bytes]);
+        self.write_chunk(piece.mark, piece.first, piece.first, (ChunkKind::Images, len))?;
+        Ok(count)
+    }
+
+    /// Goes to a piece's first byte: the archive's end, or the beginning of an epoch.
+    fn go_to(&mut self, piece: Piece) {
+        let Piece { mark, first, .. } = piece;
         let begins = first == mark.start && self.mark.is_none_or(|last| last.epoch < mark.epoch);
         if begins && self.end.is_some_and(|end| end > mark.previous_end && end <= first) {
             // The archive's log beyond `previous_end` was being appended when a crash cut it off,
@@ -140,78 +202,62 @@ impl ArchiveWriter {
         }
         let follows = |end| first == end || (first == mark.start && mark.previous_end == end);
         assert!(self.end.is_none_or(follows), "{first:?} does not follow {:?}", self.end);
-        if self.end.is_none() {
-            self.resume = first;
-        }
-        self.time_us = self.time_us.max(now_us);
-        let mut rest = bytes;
-        let mut lsn = first;
-        while !rest.is_empty() {
-            let free = self.ensure_segment(lsn)?;
-            let (now, later) = rest.split_at(rest.len().min(free).min(CHUNK_MAX));
-            let end = lsn.advance(now.len() as u64);
-            // The position of the last record in a first part is unknown.
-            let resume = if later.is_empty() { resume } else { self.resume };
-            self.write_chunk(mark, lsn, resume, now)?;
-            (self.end, self.mark, self.resume) = (Some(end), Some(mark), resume);
-            (lsn, rest) = (end, later);
-        }
-        Ok(())
     }
 
-    /// Bytes of stream that fit in the current segment; begins a new one if it is full or there is
-    /// none.
-    fn ensure_segment(&mut self, lsn: Lsn) -> Result<usize, LogError> {
+    /// Bytes left in the current segment, at least `needed`; begins a new one if there are not.
+    fn ensure_segment(&mut self, lsn: Lsn, needed: usize) -> Result<usize, LogError> {
         let unit = UNIT as u64;
-        let free = |at: u64| (self.segment_bytes - at).saturating_sub(unit) as usize; // a unit for the seal
         match &self.current {
-            Some(current) if free(current.at) >= UNIT => return Ok(free(current.at) - CHUNK_HEADER),
+            Some(current) if current.free() >= needed => return Ok(current.free()),
             Some(_) => self.seal()?,
             None => {}
         }
+        // A segment may be too small for one large image.
+        let bytes = self.segment_bytes.max(needed as u64 + 2 * unit);
         let sequence = self.next_sequence;
         // The number is used up even if the creation fails: the file may exist.
         self.next_sequence += 1;
-        let device = self.files.create(sequence, self.segment_bytes)?;
+        let device = self.files.create(sequence, bytes)?;
         let header = SegmentHeader {
             database: self.database,
             sequence,
             first: lsn,
             previous: self.gap_from.unwrap_or(lsn),
-            bytes: self.segment_bytes,
+            bytes,
             created_us: self.time_us,
         };
         header.encode(&mut self.buf);
         device.write(0, &self.buf[..UNIT], Durability::Durable).map_err(named)?;
-        self.current = Some(Current { device, sequence, at: unit });
-        Ok((self.segment_bytes - 2 * unit) as usize - CHUNK_HEADER)
+        let current = self.current.insert(Current { device, sequence, at: unit, bytes });
+        Ok(current.free())
     }
 
+    /// Writes a chunk whose bytes are in the buffer, behind its header's space.
     fn write_chunk(
         &mut self,
         mark: EpochMark,
         first: Lsn,
         resume: Lsn,
-        bytes: &[u8],
+        (kind, len): (ChunkKind, usize),
     ) -> Result<(), LogError> {
         let current = self.current.as_mut().expect("ensure_segment() begins one");
-        self.buf[CHUNK_HEADER..CHUNK_HEADER + bytes.len()].copy_from_slice(bytes);
-        let chunk = ChunkHeader {
+        let mut chunk = ChunkHeader {
             tag: database_tag(self.database),
             sequence: current.sequence,
             mark,
             first,
-            len: bytes.len(),
-            resume_back: first.advance(bytes.len() as u64).since(resume).min(u64::from(u32::MAX)) as u32,
+            len,
+            resume_back: 0,
             time_us: self.time_us,
-            seal: bytes.is_empty(),
+            kind,
         };
+        chunk.resume_back = chunk.end().since(resume).min(u64::from(u32::MAX)) as u32;
         chunk.encode(&mut self.buf);
         let written = current.device.write(current.at, &self.buf[..chunk.padded()], Durability::Durable);
         match written {
             Ok(()) => {
                 current.at += chunk.padded() as u64;
-                if !chunk.seal {
+                if kind == ChunkKind::Log {
                     self.gap_from = None;
                 }
                 Ok(())
@@ -232,7 +278,7 @@ impl ArchiveWriter {
         if self.current.is_none() {
             return Ok(());
         }
-        self.write_chunk(mark, end, self.resume, &[])?;
+        self.write_chunk(mark, end, self.resume, (ChunkKind::Seal, 0))?;
         let current = self.current.take().expect("checked above");
         // This saves only space: a segment that stays long can be read as well.
         let _ = current.device.shrink(current.at);
