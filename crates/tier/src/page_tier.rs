@@ -256,6 +256,8 @@ pub struct TierStatistics {
     pub places_free: u64,
     /// Places of writes under way, or freed by log that is not durable yet.
     pub places_held: u64,
+    /// Places held until archive and backups have the images of the shadows there.
+    pub shadows_held: u64,
     /// Places in use for nothing: delta pages that no page needs, and `places_unnamed`.
     pub places_dead: u64,
     /// Places that pages left while their map page could not be read.

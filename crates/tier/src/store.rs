@@ -13,8 +13,8 @@
 //!   LSN tells exactly which records it contains.
 //! * A metadata page is written only after the log is durable past its LSN, and into the slot that
 //!   is not its newest durable one; each round of such writes is synced before the next begins.
-//! * Places with space on the device >= allocated pages + reserved pages + slack + delta pages, so
-//!   every allocated page can always be written: a full disk is an error of `reserve`, never of a
+//! * Places with space on the device >= allocated pages + reserved pages + slack + delta pages +
+//!   held shadows, so every allocated page can always be written: a full disk is an error of `reserve`, never of a
 //!   write.
 //! * After a failed write or sync the store writes nothing more until it is opened again; reads
 //!   continue.
@@ -58,6 +58,7 @@ mod geometry;
 mod give_back;
 mod grow;
 mod header;
+mod held_shadows;
 mod journal;
 mod load;
 mod lost;
@@ -103,10 +104,12 @@ pub use check::{CheckProgress, StoreReport};
 pub use copies::{judge, length, shape};
 #[doc(hidden)]
 pub use delta::testing::{delta_slot, delta_slots};
+pub use held_shadows::shadows_of;
 #[doc(hidden)]
 pub use journal::Journal;
 pub use options::{DeltaPolicy, Layout, Placement, Policy, StoreOptions};
 pub use scrub::Scrubbed;
+pub use space::shadows::ShadowImage;
 pub use state::Store;
 pub use vacate::Vacancy;
 

@@ -9,6 +9,7 @@
 
 use super::apply::concerned;
 use super::geometry::Place;
+use super::held_shadows::images_of;
 use super::meta_page::MetaId;
 use super::pins::{Failed, Pins};
 use super::records::Change;
@@ -130,6 +131,10 @@ impl Store {
             state
                 .apply(&self.geometry, (appended.first, record), changes)
                 .expect("checked before it was appended, under the same hold of `order`");
+            if publication.kind() == Kind::PAGES_SHADOWED && state.space.shadows.from.is_some() {
+                let images = images_of(appended.first, changes);
+                state.space.hold_shadows(&self.geometry, &images);
+            }
             for place in changes.iter().filter_map(Change::taken_place) {
                 state.space.placed(place);
                 unused.retain(|taken| *taken != place);

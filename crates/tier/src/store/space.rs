@@ -4,17 +4,20 @@
 //! Held are
 //! * reserved page numbers (handed out, and not allocated by a record yet, durable or not);
 //! * places of writes in flight (chosen, not yet in the map);
-//! * pages and places freed by a record that is not durable yet: a crash would undo the free.
+//! * pages and places freed by a record that is not durable yet: a crash would undo the free;
+//! * places of shadows that neither archive nor backup has (`shadows.rs`).
 //!
 //! The number available in a group is known once its bitmap page has been read ("learned"), so that
 //! opening reads none of them.
 
 mod closed;
+pub(crate) mod shadows;
 
 use super::bitmap::{self, Which};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
 use super::segments::{Segments, Stream};
 use firndb_base::{Lsn, PageId};
+use shadows::Shadows;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -58,6 +61,7 @@ pub(crate) struct Space {
     /// Number of closed groups.
     closed: u64,
     held_places: BTreeSet<u64>,
+    pub shadows: Shadows,
     reserved: BTreeSet<u64>,
     freed_pages: BTreeSet<u64>,
     pending: VecDeque<Pending>,
@@ -96,6 +100,7 @@ impl Space {
             learned_to: 0,
             closed: 0,
             held_places: BTreeSet::new(),
+            shadows: Shadows::default(),
             reserved: BTreeSet::new(),
             freed_pages: BTreeSet::new(),
             pending: VecDeque::new(),
@@ -107,7 +112,7 @@ impl Space {
 
     /// Whether a place is held.
     pub(crate) fn is_place_held(&self, place: Place) -> bool {
-        self.held_places.contains(&place.0)
+        self.held_places.contains(&place.0) || self.shadows.holds_place(place.0)
     }
     pub(crate) fn groups(&self) -> u64 {
         self.groups.len() as u64
@@ -167,7 +172,7 @@ impl Space {
                 let start = group * geometry.places_per_group + segment as u64 * SEGMENT_PLACES;
                 let range = start..start + SEGMENT_PLACES;
                 let held = match which {
-                    Which::Places | Which::Deltas => mask_of(&self.held_places, range),
+                    Which::Places | Which::Deltas => self.held_mask(range),
                     Which::Pages => {
                         mask_of(&self.reserved, range.clone()) | mask_of(&self.freed_pages, range)
                     }
@@ -186,6 +191,7 @@ impl Space {
         let segments = if closed { none } else { found };
         let places = sum(&segments);
         self.segments.learn(geometry, group, &segments);
+        self.learn_idle(geometry, group, body.filter(|_| backed));
         if body.is_some() && !backed {
             self.unbacked.insert(group);
         }
@@ -295,9 +301,7 @@ impl Space {
             .map(|segment| {
                 let start = base + segment as u64 * SEGMENT_PLACES;
                 let used = bitmap::word(geometry, body, Which::Places, segment);
-                !used
-                    & geometry.segment_mask(segment)
-                    & !mask_of(&self.held_places, start..start + SEGMENT_PLACES)
+                !used & geometry.segment_mask(segment) & !self.held_mask(start..start + SEGMENT_PLACES)
             })
             .collect();
         // A damaged bitmap may have less than was counted: then the caller looks again.
@@ -353,7 +357,7 @@ impl Space {
         let open = self.segments.open(stream).filter(|open| open.at.0 == group).expect("just opened");
         let start = group * geometry.places_per_group + open.at.1 as u64 * SEGMENT_PLACES;
         let used = bitmap::word(geometry, body, Which::Places, open.at.1);
-        let held = mask_of(&self.held_places, start..start + SEGMENT_PLACES);
+        let held = self.held_mask(start..start + SEGMENT_PLACES);
         let mut free = !used & geometry.segment_mask(open.at.1) & !held;
         let (before, mut next) = (taken.len(), open.next);
         while next < SEGMENT_PLACES && taken.len() - before < count {
@@ -425,9 +429,19 @@ impl Space {
     }
     fn unhold_place(&mut self, geometry: &Geometry, place: Place) {
         assert!(self.held_places.remove(&place.0), "{place:?} was not held");
+        if !self.is_held_when_idle(place) {
+            self.make_available(geometry, place);
+        }
+    }
+    fn make_available(&mut self, geometry: &Geometry, place: Place) {
         let group = geometry.group_of_place(place);
         self.change(group, |space| *if space.closed { &mut space.idle } else { &mut space.places } += 1);
         self.segments.add_one(geometry, (group, (geometry.index_of_place(place) / SEGMENT_PLACES) as usize));
+    }
+
+    /// The held places within a segment, as bits.
+    fn held_mask(&self, range: std::ops::Range<u64>) -> u64 {
+        mask_of(&self.held_places, range.clone()) | self.shadows.mask(range)
     }
 
     /// Holds what a record freed until the record is durable.

@@ -104,13 +104,14 @@ impl State {
     }
 
     /// Places that must have space: for pages allocated and reserved, for delta pages in use and
-    /// about to be, for places in use without a name, and `more`. (Damaged totals may say anything.
+    /// about to be, for places in use without a name, for held shadows, and `more`. (Damaged totals may say anything.
     /// Recounted ones do not tell what places have no name: then those are seen that exceed the
     /// pages which have no image yet.)
     pub(super) fn places_needed(&mut self, more: u64) -> u64 {
         let totals = self.totals();
         let images = totals.places.saturating_sub(totals.delta_pages);
-        [totals.delta_pages, self.deltas.in_flight, self.space.reserved(), more]
+        let held = self.space.shadows.count();
+        [totals.delta_pages, self.deltas.in_flight, self.space.reserved(), held, more]
             .into_iter()
             .fold(totals.pages.saturating_add(totals.unnamed).max(images), u64::saturating_add)
     }

@@ -44,6 +44,7 @@ impl Store {
             // Held places freed by a record are free in the totals.
             places_free: places.saturating_sub(totals.places),
             places_held: state.space.held(),
+            shadows_held: state.space.shadows.count(),
             places_dead: totals.unnamed + state.deltas.live.empty_count(),
             places_unnamed: totals.unnamed,
             places_returned: totals.unbacked_groups * self.geometry.places_per_group,

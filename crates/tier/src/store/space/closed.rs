@@ -58,7 +58,8 @@ impl Space {
     /// Whether a place of the group is held.
     pub(crate) fn is_held(&self, geometry: &Geometry, group: u64) -> bool {
         let first = group * geometry.places_per_group;
-        self.held_places.range(first..first + geometry.places_per_group).next().is_some()
+        let places = first..first + geometry.places_per_group;
+        self.held_places.range(places.clone()).next().is_some() || self.shadows.holds_any(places)
     }
     /// Places held: of writes under way, and freed by records that are not durable.
     pub(crate) fn held(&self) -> u64 {

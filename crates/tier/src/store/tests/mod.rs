@@ -20,6 +20,7 @@ mod emptied_segments;
 mod full;
 mod give_back;
 pub(crate) mod harness;
+mod held_shadows;
 mod lost_sight;
 mod many_reads;
 pub(crate) mod map_damage;
