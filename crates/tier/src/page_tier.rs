@@ -254,7 +254,8 @@ pub struct TierStatistics {
     pub places: u64,
     /// Free places among them, those held included.
     pub places_free: u64,
-    /// Places of writes under way, or freed by log that is not durable yet.
+    /// Places of writes under way, freed by log that is not durable yet, or with images that
+    /// archive or backups lack and no page has any more.
     pub places_held: u64,
     /// Places held until archive and backups have the images of the shadows there.
     pub shadows_held: u64,

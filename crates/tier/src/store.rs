@@ -14,8 +14,8 @@
 //! * A metadata page is written only after the log is durable past its LSN, and into the slot that
 //!   is not its newest durable one; each round of such writes is synced before the next begins.
 //! * Places with space on the device >= allocated pages + reserved pages + slack + delta pages +
-//!   held shadows, so every allocated page can always be written: a full disk is an error of `reserve`, never of a
-//!   write.
+//!   held shadows, so every allocated page can always be written: a full disk is an error of
+//!   `reserve`, never of a write.
 //! * After a failed write or sync the store writes nothing more until it is opened again; reads
 //!   continue.
 //!

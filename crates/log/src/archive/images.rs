@@ -8,7 +8,7 @@ use crate::archive::segment::{Opened, SegmentReader};
 use crate::block::{database_tag, u32_at, u64_at};
 use crate::error::{LogError, LogErrorKind};
 use firndb_base::sync::Arc;
-use firndb_base::{DatabaseId, Lsn, PageId, crc32c};
+use firndb_base::{Crc32c, DatabaseId, Lsn, PageId, crc32c};
 use firndb_device::{AlignedBuf, Device};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,8 +35,8 @@ pub struct Image {
 
 impl Image {
     fn is_of(&self, bytes: &[u8]) -> bool {
-        let whole = [&self.page.0.to_le_bytes(), &self.version.0.to_le_bytes(), bytes].concat();
-        crc32c(&whole) == self.checksum
+        let head = Crc32c::new().with(&self.page.0.to_le_bytes()).with(&self.version.0.to_le_bytes());
+        head.with(bytes).value() == self.checksum
     }
 }
 

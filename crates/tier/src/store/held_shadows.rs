@@ -7,7 +7,7 @@
 //!   LSN passes the record, whatever becomes of the page: a rewritten or moved page goes elsewhere
 //!   as always, and the place that it leaves is not given out, cut off or discarded.
 //! * Held places are counted like pages: a page once allocated can be written all the same. At most
-//!   one in [`SHARE`] places is held. What would be beyond is not taken, and so its writer logs it.
+//!   one in [`SHARE`] places is held, and [`MOST`]. What would be beyond is not taken, and so its writer logs it.
 //! * Which places are held is in memory only. Recovery passes the same records to
 //!   [`Store::redo_held_shadows`] before anything is written.
 
@@ -24,6 +24,8 @@ use std::ops::Range;
 
 /// At most one in so many places is held.
 const SHARE: u64 = 8;
+/// Most places held: about 100 bytes of DRAM each.
+const MOST: u64 = 1 << 16;
 
 /// A write of shadows under way, counted until it is dropped.
 pub(super) struct ShadowsUnderWay<'s> {
@@ -63,6 +65,12 @@ impl Store {
         self.journal.get().map_or(Lsn::ZERO, |journal| journal.end())
     }
 
+    /// From now on gives held places out all the same. Shows that tests of restores notice.
+    #[doc(hidden)]
+    pub fn reuse_held_places(&self) {
+        self.state.lock().space.shadows.is_broken = true;
+    }
+
     /// The shadows held whose records lie in this part of the log, which has been appended.
     #[must_use]
     pub fn held_shadows(&self, records: Range<Lsn>) -> Vec<ShadowImage> {
@@ -82,7 +90,7 @@ impl Store {
     pub fn holds_many_shadows(&self) -> bool {
         let mut state = self.state.lock();
         let backed = self.backed_places(&mut state);
-        state.space.shadows.count() > backed / (4 * SHARE)
+        state.space.shadows.count() > (backed / SHARE).min(MOST) / 4
     }
 
     /// Reads the images of shadows into `out`, one behind the other, and verifies them. An outcome
@@ -141,6 +149,8 @@ impl Store {
         let exists = |image: &ShadowImage| self.geometry.group_of_place(image.place) < state.space.groups();
         let images: Vec<ShadowImage> = images.into_iter().filter(exists).collect();
         state.space.hold_shadows(&self.geometry, &images);
+        // No more were held, and those the newest: archive and backups move forward.
+        state.space.shadows.forget_oldest(MOST);
         images.iter().for_each(|image| state.space.unlearn(self.geometry.group_of_place(image.place)));
         Ok(())
     }
@@ -154,7 +164,7 @@ impl Store {
         }
         let (places, backed) = (count as u64, self.backed_places(&mut state));
         let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
-        if state.space.shadows.count() + places > backed / SHARE
+        if state.space.shadows.count() + places > (backed / SHARE).min(MOST)
             || state.places_needed(slack + places) > backed
         {
             return None;

@@ -104,9 +104,9 @@ impl State {
     }
 
     /// Places that must have space: for pages allocated and reserved, for delta pages in use and
-    /// about to be, for places in use without a name, for held shadows, and `more`. (Damaged totals may say anything.
-    /// Recounted ones do not tell what places have no name: then those are seen that exceed the
-    /// pages which have no image yet.)
+    /// about to be, for places in use without a name, for held shadows, and `more`. (Damaged totals
+    /// may say anything. Recounted ones do not tell what places have no name: then those are seen
+    /// that exceed the pages which have no image yet.)
     pub(super) fn places_needed(&mut self, more: u64) -> u64 {
         let totals = self.totals();
         let images = totals.places.saturating_sub(totals.delta_pages);

@@ -61,8 +61,9 @@ impl Space {
         let places = first..first + geometry.places_per_group;
         self.held_places.range(places.clone()).next().is_some() || self.shadows.holds_any(places)
     }
-    /// Places held: of writes under way, and freed by records that are not durable.
+    /// Places held: of writes under way, freed by records that are not durable, and of shadows
+    /// whose pages are elsewhere.
     pub(crate) fn held(&self) -> u64 {
-        self.held_places.len() as u64
+        self.held_places.len() as u64 + self.shadows.idle()
     }
 }

@@ -36,12 +36,18 @@ pub(crate) struct Shadows {
     pub coming: u64,
     /// Writes under way of which no place will be held.
     pub unheld: u64,
+    /// Held places are given out all the same: shows that tests notice.
+    pub is_broken: bool,
 }
 
 impl Shadows {
     /// Places held, those of writes under way included.
     pub(crate) fn count(&self) -> u64 {
         self.places.len() as u64 + self.coming
+    }
+    /// Places held that are known to be in no other use.
+    pub(super) fn idle(&self) -> u64 {
+        self.idle.len() as u64
     }
     /// The images of `records`, in the order of the log.
     pub(crate) fn of_records(&self, records: Range<Lsn>) -> Vec<ShadowImage> {
@@ -51,11 +57,22 @@ impl Shadows {
     pub(crate) fn oldest(&self) -> Option<Lsn> {
         self.records.first_key_value().map(|(lsn, _)| *lsn)
     }
+    /// Forgets the oldest records while the others name at least `kept` places.
+    pub(crate) fn forget_oldest(&mut self, kept: u64) {
+        while let Some(oldest) = self.records.first_entry()
+            && self.places.len() as u64 >= kept + oldest.get().len() as u64
+        {
+            for image in oldest.remove() {
+                self.places.remove(&image.place.0);
+                self.idle.remove(&image.place.0);
+            }
+        }
+    }
     pub(crate) fn holds(&self, image: &ShadowImage) -> bool {
         self.places.get(&image.place.0) == Some(&image.record)
     }
     pub(super) fn holds_place(&self, place: u64) -> bool {
-        self.places.contains_key(&place)
+        !self.is_broken && self.places.contains_key(&place)
     }
     pub(super) fn holds_any(&self, places: Range<u64>) -> bool {
         self.places.range(places).next().is_some()
@@ -63,6 +80,9 @@ impl Shadows {
     /// The places within a segment, as bits.
     pub(super) fn mask(&self, range: Range<u64>) -> u64 {
         let start = range.start;
+        if self.is_broken {
+            return 0;
+        }
         self.places.range(range).fold(0, |mask, (place, _)| mask | 1 << (place - start))
     }
 }
@@ -74,13 +94,15 @@ impl Space {
             if let Some(before) = self.shadows.places.insert(image.place.0, image.record) {
                 // Only recovery, which may not know that others have it, sees a record of a place
                 // that was reused.
-                let older = self.shadows.records.entry(before).or_default();
+                let older = self.shadows.records.get_mut(&before).expect("each place has its record");
                 older.retain(|older| older.place != image.place);
+                if older.is_empty() {
+                    self.shadows.records.remove(&before);
+                }
             }
             self.shadows.records.entry(image.record).or_default().push(*image);
             debug_assert!(geometry.group_of_place(image.place) < self.groups());
         }
-        self.shadows.records.retain(|_, images| !images.is_empty());
     }
 
     /// From now on holds the places of records at or after `from`, if that is given, and no others.
@@ -106,6 +128,9 @@ impl Space {
 
     /// Notes which held places of a group would be available, by its bitmap page; none without.
     pub(super) fn learn_idle(&mut self, geometry: &Geometry, group: u64, body: Option<&[u8]>) {
+        if self.shadows.is_broken {
+            return;
+        }
         let first = group * geometry.places_per_group;
         let held = self.shadows.places.range(first..first + geometry.places_per_group);
         for place in held.map(|(place, _)| *place) {

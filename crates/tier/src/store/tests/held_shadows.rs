@@ -4,7 +4,9 @@
 use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_tier::{PageTier, PageWrite};
-use crate::store::space::shadows::ShadowImage;
+use crate::store::geometry::{Geometry, Place};
+use crate::store::space::Space;
+use crate::store::space::shadows::{ShadowImage, Shadows};
 use crate::store::{Journal, Placement, Policy, Store, shadows_of};
 use crate::testing::Took;
 use firndb_base::rng::Rng;
@@ -102,6 +104,55 @@ fn no_more_than_an_eighth_is_held_and_the_rest_is_declined() {
     assert!(!store.holds_many_shadows());
 }
 
+#[test]
+fn recovery_keeps_the_newest_of_too_many() {
+    let mut shadows = Shadows::default();
+    let mut space = Space::new(8);
+    let geometry = Geometry::new(PAGE_SIZE, LAYOUT).unwrap();
+    for record in 0..10u64 {
+        let image = |at| ShadowImage {
+            record: Lsn(100 + record),
+            page: PageId(1),
+            version: Lsn(1),
+            checksum: 0,
+            place: Place(3 * record + at),
+        };
+        space.hold_shadows(&geometry, &[0, 1, 2].map(image));
+    }
+    std::mem::swap(&mut shadows, &mut space.shadows);
+    shadows.forget_oldest(7);
+    assert_eq!((shadows.oldest(), shadows.count()), (Some(Lsn(107)), 9));
+    shadows.forget_oldest(9);
+    assert_eq!(shadows.count(), 9);
+}
+
+/// The store opened anew, with what it held at or after `from`.
+fn restarted(
+    (store, log): (Store, &TestLog),
+    (memory, policy): (&Arc<dyn Device>, Policy),
+    from: Lsn,
+    rng: &mut Rng,
+) -> (Store, Arc<TestLog>) {
+    store.sync().unwrap();
+    log.flush(log.end()).unwrap();
+    let (records, end) = (log.records(), log.end());
+    let redo = store.oldest_needed_lsn().unwrap_or(end).min(end);
+    let held = all(&store);
+    drop(store);
+    let store = recover_under(policy, memory.clone(), &records, Lsn::ZERO, redo, end).unwrap();
+    let shadows = records.iter().filter(|logged| logged.kind == Kind::PAGES_SHADOWED);
+    // Of older ones recovery may not know that others have them.
+    for logged in shadows.filter(|logged| logged.lsn >= from || rng.one_in(2)) {
+        assert!(!shadows_of(logged.lsn, logged.record()).unwrap().is_empty());
+        store.redo_held_shadows(logged.lsn, logged.record()).unwrap();
+    }
+    let log = TestLog::with(records);
+    store.attach_journal(log.clone());
+    store.hold_shadows(Some(from));
+    assert_eq!(all(&store), held);
+    (store, log)
+}
+
 /// Allocates, writes, frees, shadows, empties, cuts off, holds less, and restarts, at random; what
 /// is held is there, and so are all pages.
 fn model(policy: Policy, seed: u64) {
@@ -142,22 +193,7 @@ fn model(policy: Policy, seed: u64) {
                 }
             }
             15 if rng.one_in(2) => {
-                store.sync().unwrap();
-                log.flush(log.end()).unwrap();
-                let (records, end) = (log.records(), log.end());
-                let redo = store.oldest_needed_lsn().unwrap_or(end).min(end);
-                let held = all(&store);
-                drop(store);
-                store = recover_under(policy, memory.clone(), &records, Lsn::ZERO, redo, end).unwrap();
-                let shadows = records.iter().filter(|logged| logged.kind == Kind::PAGES_SHADOWED);
-                for logged in shadows.filter(|logged| logged.lsn >= from || rng.one_in(2)) {
-                    assert!(!shadows_of(logged.lsn, logged.record()).unwrap().is_empty());
-                    store.redo_held_shadows(logged.lsn, logged.record()).unwrap();
-                }
-                log = TestLog::with(records);
-                store.attach_journal(log.clone());
-                store.hold_shadows(Some(from));
-                assert_eq!(all(&store), held);
+                (store, log) = restarted((store, &log), (&memory, policy), from, &mut rng);
                 restarts += 1;
             }
             _ => {}
