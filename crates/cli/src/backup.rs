@@ -210,13 +210,15 @@ fn print_survey(dir: &Path, found: &ArchiveSurvey, verify: bool) {
         return;
     };
     say!("archive of database {database} in {}", dir.display());
-    let mut rows = table::new(&["segment", "first LSN", "end LSN", "writes", "from", "to", "sealed"]);
+    let mut rows =
+        table::new(&["segment", "first LSN", "end LSN", "writes", "images", "from", "to", "sealed"]);
     for segment in &found.segments {
         rows.add_row([
             segment.sequence.to_string(),
             segment.first.to_string(),
             segment.end.to_string(),
             segment.chunks.to_string(),
+            segment.images.to_string(),
             moment::show(segment.times_us.0),
             moment::show(segment.times_us.1),
             if segment.sealed { "yes" } else { "no" }.to_owned(),
@@ -247,6 +249,7 @@ fn survey_json(found: &ArchiveSurvey) -> serde_json::Value {
             json!({
                 "path": segment.path, "sequence": segment.sequence, "first_lsn": segment.first.0,
                 "end_lsn": segment.end.0, "previous_lsn": segment.previous.0, "chunks": segment.chunks,
+                "images": segment.images,
                 "from": moment::show(segment.times_us.0), "to": moment::show(segment.times_us.1),
                 "sealed": segment.sealed,
             })

@@ -180,7 +180,7 @@ fn print_stat(
 fn print_space(store: &TierStatistics, page_size: usize) {
     let bytes = |places: u64| size::show(places * page_size as u64);
     say!(
-        "  space: {} live, {} deltas, {} dead, {} held until log is durable, {} free, {} given back; since opening of {} \
+        "  space: {} live, {} deltas, {} dead, {} held until log is durable or images are archived, {} free, {} given back; since opening of {} \
          pages written {} were moved to empty {} sparse groups, {} were changes merged",
         bytes(store.places_live()),
         bytes(store.delta_pages),

@@ -10,7 +10,7 @@ pub fn store_json(statistics: &Statistics) -> Value {
         "pages_allocated": store.pages_allocated, "places": store.places,
         "places_free": store.places_free, "places_live": store.places_live(),
         "places_dead": store.places_dead, "places_held": store.places_held,
-        "places_returned": store.places_returned,
+        "places_returned": store.places_returned, "shadows_held": store.shadows_held,
         "groups_emptied": store.groups_emptied, "bytes": statistics.store_device.1,
         "array": statistics.store_array.as_ref().map(store_array::as_json),
         "pages_read": store.pages_read, "read_requests": store.read_requests,

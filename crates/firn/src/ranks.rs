@@ -18,6 +18,8 @@ pub(crate) static STORE_FILLING: Rank = Rank::new(113, "the filling of a store's
 pub(crate) static REST: Rank = Rank::new(115, "the end of recovery");
 /// Held while a checkpoint is taken.
 pub(crate) static CHECKPOINT: Rank = Rank::new(120, "the checkpoint that runs");
+/// Held while a hold on shadows begins, which waits for those under way.
+pub(crate) static SHADOW_HOLDS: Rank = Rank::new(130, "the holds on shadows");
 /// Held by the thread that reads the log, perhaps with pages latched shared.
 pub(crate) static FETCH: Rank = Rank::new(530, "reading the pending changes of pages from the log");
 /// Looked up under a page's latch.

@@ -30,17 +30,6 @@ use firndb_log::LogClass;
 use firndb_tier::PageWrite;
 
 impl TxnManager {
-    /// Has all images logged from here on, until [`TxnManager::unbar_shadows`]. When it returns,
-    /// the record of every shadow is in the log, and no other comes.
-    pub fn bar_shadows(&self) {
-        self.shadows.bar();
-    }
-
-    /// Lifts one bar.
-    pub fn unbar_shadows(&self) {
-        self.shadows.unbar();
-    }
-
     /// Writes shadows of large commits, and of loads, beside their own threads, until
     /// [`TxnManager::end_shadow_help`]. For [`TxnManager::shadow_helpers`] threads.
     pub fn help_with_shadows(&self) {

@@ -6,8 +6,6 @@
 //! than they keep it busy. A load goes on composing meanwhile. *Calls of few images share writes*:
 //! one that finds no such write under way leads one of all that wait; those that come meanwhile are
 //! the next one. It may begin beside the most writes of parts, and so waits for none of them.
-//! *Bars*: a backup, or an archive, needs all content in the log. While there is a bar no write
-//! begins; who sets one waits for the writes under way.
 
 use crate::page_images::PageImage;
 use crate::ranks;
@@ -45,7 +43,6 @@ struct Call {
 
 #[derive(Debug, Default)]
 struct State {
-    bars: u32,
     next: u64,
     calls: BTreeMap<u64, Call>,
     /// Parts that wait, of calls that have several.
@@ -81,9 +78,6 @@ impl State {
     /// Takes what a thread of this call, or a helper, is to write now.
     fn take(&mut self, call: Option<u64>) -> Option<(Vec<Part>, bool)> {
         let is_own = |part: &Part| call.is_none_or(|call| part.call == call);
-        if self.bars > 0 {
-            return None;
-        }
         if self.under_way < UNDER_WAY_MAX
             && let Some(at) = self.parts.iter().position(is_own)
         {
@@ -128,7 +122,7 @@ impl State {
 /// Those that write shadows.
 pub(crate) struct Shadows {
     state: Mutex<State>,
-    /// Signalled when a write has ended, and when a bar is set.
+    /// Signalled when a write has ended.
     changed: Condvar,
     /// Signalled when helpers may find something to write, and when they are to end.
     called: Condvar,
@@ -150,7 +144,7 @@ impl Shadows {
     }
 
     /// Has `write` write the images, perhaps with those of other calls, or by a helper; returns
-    /// those that were not taken, all of them while there is a bar.
+    /// those that were not taken.
     pub fn write(&self, images: Images, write: impl Fn(&mut [PageWrite<'_>])) -> Images {
         let mut writing = self.begin();
         if images.len() <= PART_PAGES {
@@ -186,22 +180,6 @@ impl Shadows {
     pub fn end_help(&self) {
         self.state.lock().ended = true;
         self.called.notify_all();
-    }
-
-    /// From here on, until [`Shadows::unbar`], no image becomes a shadow. Waits for the writes
-    /// under way: the records of all shadows lie before the log's end then.
-    pub fn bar(&self) {
-        let mut state = self.state.lock();
-        state.bars += 1;
-        self.changed.notify_all();
-        while state.under_way > 0 {
-            self.changed.wait(&mut state);
-        }
-    }
-
-    pub fn unbar(&self) {
-        let mut state = self.state.lock();
-        state.bars = state.bars.checked_sub(1).expect("each bar is lifted once");
     }
 
     /// Writes what was taken.
@@ -250,9 +228,6 @@ impl<'s> Writing<'s> {
         write: &impl Fn(&mut [PageWrite<'_>]),
     ) -> Images {
         loop {
-            if state.bars > 0 {
-                state.withdraw(self.call);
-            }
             let of_call = state.calls.get_mut(&self.call).expect("it has not ended");
             if of_call.parts <= parts_max {
                 return std::mem::take(&mut of_call.left);

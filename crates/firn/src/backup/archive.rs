@@ -12,6 +12,8 @@
 //!   log that this writer has written: the archive reaches at least to the LSN that the superblock
 //!   names;
 //! * the archive's hold on the log ([`LogHolds`]) is never past what is archived durably;
+//! * the images of shadows, which no log has, are archived before the log with their records, and
+//!   their places are held as long as that log is;
 //! * an archiver that finds its hold revoked skips the log in between, and the next segment's
 //!   header says so;
 //! * a failed write ends the segment; the archiver writes the same log to the next one, once the
@@ -29,6 +31,7 @@ mod following;
 
 use crate::backup::archive::following::Unwritten;
 use crate::backup::archive_survey::archive_error;
+use crate::backup::shadow_images::ShadowImages;
 use crate::engine::Engine;
 use crate::engine::archiver::{ArchiveStatistics, Archiver, OpenArchive};
 use crate::engine::log_holds::LogHolds;
@@ -80,6 +83,8 @@ struct Work {
     /// Bytes of the last piece that was read.
     bytes: Vec<u8>,
     unwritten: Option<Unwritten>,
+    /// The images of shadows that are to be written before it.
+    images: ShadowImages,
     /// Log before this LSN was given to the writer: it may be in the archive, acknowledged or not.
     attempted: Lsn,
     /// When log of less than `eager_bytes` began to wait.
@@ -177,6 +182,7 @@ impl Archive {
                 read: None,
                 bytes: Vec::new(),
                 unwritten: None,
+                images: ShadowImages::default(),
                 attempted: Lsn::ZERO,
                 waiting_since: None,
                 has_written: false,

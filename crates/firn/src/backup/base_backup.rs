@@ -12,6 +12,10 @@
 //! * Pages allocated and freed meanwhile may be copied or not: the log says what became of them. A
 //!   record leaves a page alone whose copy is newer.
 //!
+//! * The content of a shadow is in no log. Those with a record before the copy began are in the
+//!   page map, and so in the copy, or freed; later ones are copied with the log, before their
+//!   records.
+//!
 //! The log is copied along with the pages, so that the online log need not retain all of it; when
 //! that is nearly full nevertheless, the backup loses its hold and fails, and commits go on.
 //!
@@ -21,15 +25,18 @@
 use crate::backup::archive_survey::archive_error;
 use crate::backup::manifest::{LOG, Manifest, PAGES};
 use crate::backup::pages::{BATCH_PAGES, PageEntry, PagesReader, PagesWriter};
+use crate::backup::shadow_images::{ShadowImages, archived_as};
 use crate::engine::Engine;
 use crate::engine::separate_directories::{MANIFEST, refuse_mixed_backup};
 use crate::error::{Error, ErrorKind};
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, clock};
 use firndb_device::{AlignedBuf, Device, FileDevice, FileOptions, sync_directory};
-use firndb_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter};
+use firndb_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, ArchiveWriter, Image, Images};
 use firndb_log::{Kind, LogTail};
+use firndb_tier::store::shadows_of;
 use firndb_tier::{PageRead, PageTier, TierError, TierErrorKind};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -137,6 +144,7 @@ pub(crate) fn take(
         writer,
         tail,
         bytes: Vec::new(),
+        images: ShadowImages::default(),
     };
     copy.copy_pages(&hold, progress)?;
     go_on(progress(BackupProgress::Log))?;
@@ -164,18 +172,16 @@ struct Hold<'a> {
 
 impl<'a> Hold<'a> {
     fn begin(engine: &'a Engine) -> Hold<'a> {
-        // The content of a shadow is in no log. Those that have a record by now lie below DRAM
-        // before the first page is copied; from here on, all content is logged.
-        engine.txns.bar_shadows();
         // Under the superblock's lock no truncation passes the redo start.
         let superblock = engine.superblock.lock();
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             database: superblock.database,
             page_size: superblock.page_size,
             catalog_root: superblock.catalog_root,
             undo_root: superblock.undo_root,
             checkpoint: superblock.checkpoint,
             from: superblock.redo_start,
+            shadows_from: Lsn::MAX,
             end: Lsn::MAX,
             begun_us: clock::unix_time_us(),
             ended_us: 0,
@@ -185,11 +191,15 @@ impl<'a> Hold<'a> {
             log_devices: superblock.members.len() as u64,
         };
         let number = engine.retention.begin_backup(superblock.redo_start);
+        drop(superblock);
+        // Shadows that have a record by now lie below DRAM before the first page is copied.
+        manifest.shadows_from = engine.settle_shadow_holds();
         Hold { engine, number, manifest }
     }
 
     fn advance(&self, lsn: Lsn) -> Result<(), Error> {
         if self.engine.retention.advance_backup(self.number, lsn) {
+            self.engine.settle_shadow_holds();
             return Ok(());
         }
         Err(Error::full(
@@ -202,7 +212,7 @@ impl<'a> Hold<'a> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.engine.retention.end_backup(self.number);
-        self.engine.txns.unbar_shadows();
+        self.engine.settle_shadow_holds();
     }
 }
 
@@ -213,6 +223,8 @@ struct Copy<'a> {
     writer: ArchiveWriter,
     tail: LogTail,
     bytes: Vec<u8>,
+    /// Of the piece of log that is copied.
+    images: ShadowImages,
 }
 
 impl Copy<'_> {
@@ -281,6 +293,16 @@ impl Copy<'_> {
             }
         };
         if let Some(piece) = piece {
+            let end = piece.first.advance(self.bytes.len() as u64);
+            let from = piece.first.max(hold.manifest.shadows_from);
+            if from < end {
+                self.images.begin(self.engine, from..end);
+            }
+            while !self.images.are_copied() {
+                let fails = |error: TierError| Err(Error::from(error));
+                let copied = self.images.copy_some(self.engine, &mut self.writer, piece, &fails);
+                copied.or_else(|error| hold.advance(self.tail.needed()).and(Err(error)))?;
+            }
             self.writer.append(piece, &self.bytes, clock::unix_time_us()).map_err(archive_error)?;
         }
         hold.advance(self.tail.needed())?;
@@ -342,10 +364,14 @@ fn verify(directory: &Path, manifest: &Manifest, progress: ProgressFn<'_>) -> Re
     let log =
         ArchiveLog::open(&[&log_directory], Some(manifest.database), manifest.from).map_err(archive_error)?;
     let mut records = ArchiveRecords::new(log, manifest.end);
-    let mut checkpoint = false;
+    let (mut checkpoint, mut shadows) = (false, BTreeSet::new());
     while let Some((lsn, record)) = records.next().map_err(archive_error)? {
         checkpoint |= lsn == manifest.checkpoint && record.kind == Kind::CHECKPOINT;
+        if lsn >= manifest.shadows_from {
+            shadows.extend(shadows_of(lsn, record)?.iter().map(archived_as));
+        }
     }
+    verify_images(&log_directory, manifest, &shadows)?;
     if records.end() != manifest.end || !checkpoint {
         return Err(Error::damaged(format!(
             "{}: the log of the backup ends at LSN {} instead of {}, or lacks its checkpoint; use another backup",
@@ -353,6 +379,24 @@ fn verify(directory: &Path, manifest: &Manifest, progress: ProgressFn<'_>) -> Re
             records.end(),
             manifest.end
         )));
+    }
+    Ok(())
+}
+
+/// Reads the images of shadows beside the log of a backup.
+fn verify_images(log: &Path, manifest: &Manifest, shadows: &BTreeSet<Image>) -> Result<(), Error> {
+    let (database, page_size) = (manifest.database, manifest.page_size);
+    let found = Images::find(&[log], database, page_size, &|image| shadows.contains(image));
+    let (mut found, mut bytes) = (found.map_err(archive_error)?, vec![0; page_size]);
+    for image in shadows {
+        if !found.has(image) {
+            let (page, version) = (image.page, image.version);
+            return Err(Error::damaged(format!(
+                "{}: the backup lacks the image of page {page} in version {version}; use another",
+                log.display()
+            )));
+        }
+        found.read(image, &mut bytes).map_err(archive_error)?;
     }
     Ok(())
 }

@@ -35,6 +35,9 @@ pub(crate) struct Manifest {
     pub checkpoint: Lsn,
     /// Redo starts here.
     pub from: Lsn,
+    /// Shadows whose records lie before this LSN are among the pages, those of later ones are
+    /// images in the log's segments.
+    pub shadows_from: Lsn,
     /// No page holds a change at or after this LSN: the earliest that can be restored to.
     pub end: Lsn,
     /// Microseconds since 1970.
@@ -65,6 +68,7 @@ impl Manifest {
             self.batches,
             self.log_bytes,
             self.log_devices,
+            self.shadows_from.0,
         ] {
             body.put_varint(number);
         }
@@ -113,11 +117,13 @@ impl Manifest {
             batches: reader.varint()?,
             log_bytes: reader.varint()?,
             log_devices: reader.varint()?,
+            shadows_from: Lsn(reader.varint()?),
         };
         let sound = manifest.page_size.is_power_of_two()
             && crate::options::limits::PAGE_SIZES.contains(&manifest.page_size)
             && manifest.from <= manifest.checkpoint
-            && manifest.checkpoint < manifest.end;
+            && manifest.checkpoint < manifest.end
+            && manifest.from <= manifest.shadows_from;
         if sound {
             Ok((version, state, Some(manifest)))
         } else {
@@ -197,6 +203,7 @@ mod tests {
             batches: 1,
             log_bytes: 1 << 20,
             log_devices: 2,
+            shadows_from: Lsn(300),
         }
     }
 
@@ -204,10 +211,10 @@ mod tests {
     fn the_manifest_has_golden_bytes_and_notices_every_flipped_bit() {
         let bytes = sample().encode(COMPLETE);
         assert_eq!(&bytes[..8], MAGIC);
-        assert_eq!(bytes[12..HEADER], [1, 0, 0, 0, 1, 0, 0, 0, 34, 0, 0, 0]);
+        assert_eq!(bytes[12..HEADER], [1, 0, 0, 0, 1, 0, 0, 0, 36, 0, 0, 0]);
         assert_eq!(
             &bytes[HEADER..],
-            b"0123456789abcdef\x80\x20\x01\x02\xac\x02\xc8\x01\x90\x03\x05\x06\x07\x01\x80\x80\x40\x02"
+            b"0123456789abcdef\x80\x20\x01\x02\xac\x02\xc8\x01\x90\x03\x05\x06\x07\x01\x80\x80\x40\x02\xac\x02"
         );
         assert_eq!(Manifest::decode(&bytes), Ok((VERSION, COMPLETE, Some(sample()))));
         assert_eq!(Manifest::decode(&sample().encode(INCOMPLETE)), Ok((VERSION, INCOMPLETE, None)));

@@ -11,3 +11,4 @@ pub(crate) mod base_backup;
 pub(crate) mod manifest;
 pub(crate) mod pages;
 pub(crate) mod restore;
+pub(crate) mod shadow_images;

@@ -9,7 +9,7 @@
 //!    open there, and which pages were allocated or freed since the backup. Where the pages lay
 //!    does not matter: that was the old store;
 //! 2. the backup's *pages* are adopted, with their numbers and versions, and written to the new
-//!    store;
+//!    store, and then the images of pages whose content no log has;
 //! 3. *redo* repeats the changes that they lack;
 //! 4. *undo* rolls back what had not committed at the target.
 //!
@@ -115,7 +115,7 @@ impl Options {
     }
 }
 
-fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport, Error> {
+fn build(source: &Source, mut plan: Plan, laid_out: LaidOut) -> Result<RestoreReport, Error> {
     let LaidOut { database, devices, members, store_paths, options } = laid_out;
     let devices = Counted::create(devices, &members, database, Layout::default(), &options)?;
     let progress = |phase, done, total| {
@@ -140,7 +140,7 @@ fn build(source: &Source, plan: Plan, laid_out: LaidOut) -> Result<RestoreReport
     let site = Site { log, store, tier, pool };
 
     let pages =
-        site.take_pages(source, &plan, &|done| progress(RecoveryPhase::Scan, done, manifest.pages))?;
+        site.take_pages(source, &mut plan, &|done| progress(RecoveryPhase::Scan, done, manifest.pages))?;
     let total = end.since(manifest.from);
     let redone = site.redo(source, end, redo::workers(&options), &|lsn| {
         progress(RecoveryPhase::Redo, lsn.since(manifest.from), total);

@@ -22,11 +22,13 @@ use firndb_txn::{Analysis, CheckpointState};
 const RECORDS_A_REPORT: u64 = 4096;
 
 /// Hands every record since the redo start to the page map, to the analysis of transactions, and to
-/// the collector of page changes. Returns the collector, and the LSN of the last record.
+/// the collector of page changes. Shadows of records at or after `held` are held again. Returns the
+/// collector, and the LSN of the last record.
 pub(crate) fn analyse(
     scan: &LogScan,
     superblock: &Superblock,
     (store, cache): (&Store, Option<&dyn PageCache>),
+    held: Option<Lsn>,
     transactions: &mut Analysis,
     options: &Options,
     recovery: &mut RecoveryReport,
@@ -39,6 +41,9 @@ pub(crate) fn analyse(
         let seen = match record.kind.owner() {
             Some(KindOwner::PageMap) => {
                 store.redo(lsn, record)?;
+                if held.is_some_and(|held| lsn >= held) {
+                    store.redo_held_shadows(lsn, record)?;
+                }
                 cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
                 let cached = |page| cached(cache, page);
                 events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));

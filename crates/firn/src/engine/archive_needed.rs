@@ -76,13 +76,6 @@ impl ArchiveNeed {
 }
 
 impl Engine {
-    /// What the archive gets is the log, so all content of pages has to be there.
-    pub fn bar_shadows_for_the_archive(&self) {
-        if self.archive.is_some() || self.archive_need.archive.is_some() {
-            self.txns.bar_shadows();
-        }
-    }
-
     /// Notes durably that the archive, which ends at or after `from`, may have log up to `until`
     /// that the devices lack.
     pub fn need_archive(&self, from: Lsn, until: Lsn) -> Result<(), Error> {

@@ -74,6 +74,8 @@ impl Engine {
         let store_version = self.store.metadata_version();
         self.pool.tier().settle(if absorbs { began } else { write_before })?;
         let NeededLog { before, redo_start, cache, cache_keeps, rebuildable } = self.needed_log();
+        // After the log's end was read there: later records lie behind the redo start.
+        let shadows = self.store.oldest_held_shadow();
         // The archive, backups and a rebuild of the cache may need older log than recovery does.
         let held = self.retention.oldest().into_iter().chain(cache_keeps).min();
         if !clean && !self.is_worth_a_record(held.map_or(redo_start, |held| held.min(redo_start))) {
@@ -104,6 +106,7 @@ impl Engine {
             superblock.extensions.cache_from =
                 if rebuildable { cache_keeps.or(Some(redo_start)) } else { None };
             superblock.extensions.log_start = held.filter(|held| *held < redo_start);
+            superblock.extensions.shadows_from = shadows.filter(|record| *record < redo_start);
             superblock.extensions.archive_gap = self.retention.archive_gap();
             superblock.prune_epochs();
             self.archive_need.settle(superblock, self.log.on_devices());

@@ -128,7 +128,7 @@ impl Engine {
 
     /// Gives up, for the archive, the log that it lacks: the archive continues behind that.
     pub fn give_up_archiving(&self, why: &str) {
-        self.retention.revoke_archive();
+        self.revoke_archive_hold();
         self.report_log_event(
             LogEventKind::Unarchived,
             None,

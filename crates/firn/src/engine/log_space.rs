@@ -173,7 +173,7 @@ impl Engine {
             && archive.is_away()
             && self.is_held_by_others()
         {
-            self.retention.revoke_archive();
+            self.revoke_archive_hold();
         }
     }
 
@@ -224,7 +224,7 @@ impl Engine {
         }
         if self.retention.oldest_backup().is_some_and(|held| held < target) {
             // A backup that does not move can be taken again.
-            return Ok(self.backups_move(target) || self.retention.revoke_backups());
+            return Ok(self.backups_move(target) || self.revoke_backup_holds());
         }
         let Some(archive) = &self.archive else { return Ok(false) };
         if self.archive_moves(&**archive, target) {
@@ -238,7 +238,7 @@ impl Engine {
         }
         match archive.when_full() {
             ArchiveFull::Gap => {
-                self.retention.revoke_archive();
+                self.revoke_archive_hold();
                 Ok(true)
             }
             ArchiveFull::Refuse => Err(Error::full(format!(

@@ -10,7 +10,7 @@
 //!   `pending_collector`, `page_changes`, `pending`, `pending_log`, `redo`, `background_recovery`,
 //!   `recovery_report`;
 //! * while it is open: `checkpoint`, `checkpointer`, `recovery_time`, `log_space`, `log_holds`,
-//!   `maintenance`, `threads`, `closing`, `archiver`;
+//!   `shadow_holds`, `maintenance`, `threads`, `closing`, `archiver`;
 //! * devices that come, go and fail: `log_array`, `log_array_state`, `log_device_failure`, `cache`,
 //!   `cache_changes`.
 
@@ -49,6 +49,7 @@ pub(crate) mod recovery_time;
 pub(crate) mod redo;
 pub(crate) mod scan_cache;
 pub(crate) mod separate_directories;
+pub(crate) mod shadow_holds;
 pub(crate) mod spill;
 pub(crate) mod store_array;
 pub(crate) mod store_array_field;
@@ -132,6 +133,8 @@ pub(crate) struct Engine {
     pub array: Arc<LogArray>,
     /// Held while the cache is attached or detached.
     pub cache_changing: Mutex<()>,
+    /// Held while the store is told which shadows to hold.
+    settling_shadows: Mutex<()>,
     /// Held during a step of maintenance: tables are freed by one thread at a time, which removes
     /// no ghost records meanwhile.
     pub maintaining: Mutex<()>,
@@ -191,6 +194,7 @@ impl Engine {
             recovery,
             checkpointer,
             cache_changing: ranks::CACHE_CHANGING.mutex(()),
+            settling_shadows: ranks::SHADOW_HOLDS.mutex(()),
             maintaining: Mutex::default(),
             queries: Queries::new(options),
             options: options.clone(),
@@ -201,7 +205,10 @@ impl Engine {
             asked: Mutex::default(),
             resting: Mutex::default(),
         });
-        engine.bar_shadows_for_the_archive();
+        if options.testing.reuse_held_places {
+            engine.store.reuse_held_places();
+        }
+        engine.settle_shadow_holds();
         engine.losses.serve(&engine.checkpointer);
         let weak = Arc::downgrade(&engine);
         engine.log.on_failed(move |error| {

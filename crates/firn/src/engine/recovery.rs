@@ -31,6 +31,7 @@ use crate::engine::recovery_report::{Meter, RecoveryReport};
 use crate::engine::recovery_time::Opened;
 use crate::engine::redo::{self, Pages, UnredonePages};
 use crate::engine::scan_cache::ScanCache;
+use crate::engine::shadow_holds::hold_again_before_redo;
 use crate::engine::superblock::{EPOCHS_LEFT_MAX, Superblock};
 use crate::engine::{Engine, Parts, assembly, cache, log_source};
 use crate::error::Error;
@@ -181,9 +182,13 @@ impl<'a> Opening<'a> {
         self.read_for_the_archive(scan);
         self.reads.serve();
         let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
+        // Of an archive that is begun now no record before is known to be held.
+        let is_known = self.archive_need.archive == self.had_archive;
+        let held = self.retention.archive().filter(|_| is_known);
+        held.map_or(Ok(()), |held| hold_again_before_redo(&self.store, scan, superblock, held))?;
         let recovery = &mut self.recovery;
         let (changes, last_record) =
-            analyse(scan, superblock, tiers, &mut transactions, self.options, recovery, report)?;
+            analyse(scan, superblock, tiers, held, &mut transactions, self.options, recovery, report)?;
         self.last_record = last_record;
         self.reads.end();
         self.recovery.analysis = self.meter.lap(&self.devices);

@@ -21,6 +21,7 @@ const ARCHIVE_NEEDED: u64 = 6;
 const ARCHIVE_GAP: u64 = 7;
 const SETTINGS: u64 = 8;
 const STORE_ARRAY: u64 = 9;
+const SHADOWS_FROM: u64 = 10;
 
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +48,9 @@ pub(crate) struct Extensions {
     pub settings: KeptSettings,
     /// The store's devices, if there are several.
     pub store_array: Option<StoreArrayField>,
+    /// The oldest record of a shadow whose image the archive lacks, if it lies before the redo
+    /// start: recovery looks for those that are held from here on.
+    pub shadows_from: Option<Lsn>,
 }
 
 /// What the superblock says of the log's devices, beside their list.
@@ -151,6 +155,7 @@ impl Extensions {
             (ARCHIVE_GAP, self.archive_gap.map(lsn)),
             (SETTINGS, self.settings.encode()),
             (STORE_ARRAY, self.store_array.as_ref().map(StoreArrayField::encode)),
+            (SHADOWS_FROM, self.shadows_from.map(lsn)),
         ];
         for (tag, field) in fields {
             if let Some(field) = field {
@@ -179,6 +184,7 @@ impl Extensions {
                 ARCHIVE_NEEDED => found.archive_needed = Some(Lsn(Reader::new(field).varint()?)),
                 SETTINGS => found.settings = KeptSettings::decode(field)?,
                 STORE_ARRAY => found.store_array = Some(StoreArrayField::decode(field)?),
+                SHADOWS_FROM => found.shadows_from = Some(Lsn(Reader::new(field).varint()?)),
                 ARCHIVE_GAP => found.archive_gap = Some(Lsn(Reader::new(field).varint()?)),
                 _ => {
                     return Err(Malformed {
@@ -225,6 +231,15 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_shadow_that_the_archive_lacks_has_golden_bytes() {
+        let shadows = Extensions { shadows_from: Some(Lsn(300)), ..Extensions::default() };
+        let mut bytes = Vec::new();
+        shadows.encode(&mut bytes);
+        assert_eq!(bytes, b"\x0a\x02\xac\x02");
+        assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(shadows));
+    }
 
     #[test]
     fn they_round_trip_and_have_golden_bytes() {
@@ -287,7 +302,7 @@ mod tests {
         assert_eq!(bytes_of_settings, b"\x08\x02\x01\x01");
         assert_eq!(Extensions::decode(&mut Reader::new(&bytes_of_settings)), Ok(kept));
         assert_eq!(Extensions::decode(&mut Reader::new(&[])), Ok(Extensions::default()));
-        assert!(Extensions::decode(&mut Reader::new(b"\x0a\x00")).is_err(), "unknown");
+        assert!(Extensions::decode(&mut Reader::new(b"\x0b\x00")).is_err(), "unknown");
         assert!(Extensions::decode(&mut Reader::new(b"\x02\x01a\x01\x01\x05")).is_err(), "out of order");
         for cut in 1..bytes.len() {
             let cut = Extensions::decode(&mut Reader::new(&bytes[..cut]));

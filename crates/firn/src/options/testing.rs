@@ -22,6 +22,7 @@ pub(crate) struct Testing {
     pub skip_wal_rule: bool,
     pub break_cache_restore: bool,
     pub break_cache_rebuild: bool,
+    pub reuse_held_places: bool,
     pub waits_for_late_reads: bool,
 }
 
@@ -107,6 +108,13 @@ impl Options {
     #[must_use]
     pub fn unsafe_break_cache_rebuild(mut self) -> Options {
         self.testing.break_cache_rebuild = true;
+        self
+    }
+    /// Gives places of shadows out again before archive and backups have the images, so that tests
+    /// can show that they see failure.
+    #[must_use]
+    pub fn unsafe_reuse_held_places(mut self) -> Options {
+        self.testing.reuse_held_places = true;
         self
     }
 }

@@ -4,4 +4,5 @@ mod backup_and_restore;
 mod completes_commits;
 mod lags_and_gaps;
 mod restore_is_whole_or_refused;
+mod shadows;
 pub mod support;

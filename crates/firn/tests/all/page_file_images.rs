@@ -1,11 +1,8 @@
-//! Private images of page files: what of them is written, and how; backups and archives, which need
-//! their content in the log.
+//! Private images of page files: what of them is written, and how.
 
 use crate::page_files::{PAGE, assert_holds, recovering, settle, tiny};
 use crate::support::bed::Bed;
-use firndb::{Database, ErrorKind, PageRecovery, Progress, RestoreTo, Transaction};
-use std::ops::ControlFlow;
-use std::time::Duration;
+use firndb::{Database, PageRecovery, Progress, Transaction};
 
 /// What of the pages of a transaction is logged, and what is not.
 fn shadows_and_logged(db: &Database) -> (u64, u64) {
@@ -23,59 +20,6 @@ fn assert_all(db: &Database, byte: u8) {
     for page in 0..40 {
         assert_eq!(tx.read_page(&file, page).unwrap(), [byte; PAGE], "page {page}");
     }
-}
-
-/// No log has the content of a shadow: a backup has it if it was written before, and what commits
-/// while the backup runs, or while there is an archive, is logged.
-#[test]
-fn what_backups_and_archives_need_is_no_shadow() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name);
-    let options = || recovering(0).archive(|archive| archive.delay(Duration::ZERO));
-    let db = options().open(path("db")).unwrap();
-    db.create_page_file("f").unwrap();
-    put_forty(&db, 1);
-    assert_eq!(shadows_and_logged(&db), (40, 0));
-    let mut open = db.begin();
-    let file = db.page_file("f").unwrap();
-    open.put_page(&file, 0, &[9; PAGE]).unwrap();
-    let mut begun = false;
-    db.backup(path("backup"), &mut |_| {
-        if !std::mem::replace(&mut begun, true) {
-            // Another page file: `f` is locked.
-            let other = db.create_page_file("other").unwrap();
-            db.transact(|tx| tx.put_page(&other, 3, &[5; PAGE])).unwrap();
-        }
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    assert!(begun);
-    assert_eq!(shadows_and_logged(&db), (40, 1), "logged while the backup ran");
-    open.commit().unwrap();
-    put_forty(&db, 2);
-    assert_eq!(shadows_and_logged(&db), (81, 1), "and no longer");
-    drop(file);
-    db.close().unwrap();
-    tiny().restore(path("backup"), None, RestoreTo::End, path("alone")).unwrap();
-    let alone = tiny().open(path("alone")).unwrap();
-    assert_all(&alone, 1);
-    let other = alone.page_file("other").unwrap();
-    assert_eq!(alone.snapshot().read_page(&other, 3).unwrap(), [5; PAGE]);
-    settle(&alone);
-    assert_holds(&alone, 41);
-    let archived = || options().archive(|archive| archive.directory(path("archive")));
-    let db = archived().open(path("db")).unwrap();
-    put_forty(&db, 3);
-    assert_eq!(shadows_and_logged(&db), (0, 40), "an archive has to have it");
-    db.backup(path("second"), &mut |_| ControlFlow::Continue(())).unwrap();
-    put_forty(&db, 4);
-    db.close().unwrap();
-    // Neither the first backup nor any log has what was put between.
-    let error =
-        tiny().restore(path("backup"), Some(&path("archive")), RestoreTo::End, path("no")).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unusable), "{error}");
-    tiny().restore(path("second"), Some(&path("archive")), RestoreTo::End, path("yes")).unwrap();
-    assert_all(&tiny().open(path("yes")).unwrap(), 4);
 }
 
 /// An older image of a page with the same number must not be found in the cache, now or after a

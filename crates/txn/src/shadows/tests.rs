@@ -41,33 +41,6 @@ fn committers_share_a_write_and_get_back_what_was_not_taken() {
 }
 
 #[test]
-fn a_bar_waits_for_the_write_under_way_and_lets_no_other_begin() {
-    let shadows = Arc::new(Shadows::new());
-    let (begun, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let writer = {
-        let (shadows, begun, ended) = (shadows.clone(), begun.clone(), ended.clone());
-        std::thread::spawn(move || {
-            shadows.write(vec![image(1)], |batch| {
-                begun.store(true, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(50));
-                batch.iter_mut().for_each(take);
-                ended.store(true, Ordering::SeqCst);
-            })
-        })
-    };
-    while !begun.load(Ordering::SeqCst) {
-        std::thread::yield_now();
-    }
-    shadows.bar();
-    assert!(ended.load(Ordering::SeqCst));
-    assert_eq!(writer.join().unwrap(), []);
-    let left = shadows.write(vec![image(2)], |_| panic!("there is a bar"));
-    assert_eq!(left, [image(2)]);
-    shadows.unbar();
-    assert_eq!(shadows.write(vec![image(2)], |batch| batch.iter_mut().for_each(take)), []);
-}
-
-#[test]
 fn a_write_that_panics_leaves_no_committer_waiting() {
     let shadows = Arc::new(Shadows::new());
     let other = shadows.clone();
@@ -206,36 +179,6 @@ fn what_one_of_several_writes_did_not_take_comes_back() {
         left.sort_unstable();
         assert_eq!(left, (64..128).chain([200]).collect::<Vec<_>>());
         shadows.end_help();
-    });
-}
-
-#[test]
-fn a_bar_waits_for_all_writes_under_way_and_parts_that_wait_come_back() {
-    let gate = Gate::default();
-    with_helpers(&gate, |shadows| {
-        let barred = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let large = scope.spawn(|| shadows.write(images(6), |batch| gate.write(batch)));
-            gate.wait_for(UNDER_WAY_MAX);
-            scope.spawn(|| {
-                shadows.bar();
-                barred.store(true, Ordering::SeqCst);
-            });
-            wait_until(shadows, |state| state.bars == 1);
-            gate.let_end(3);
-            gate.wait_for(1);
-            std::thread::sleep(Duration::from_millis(20));
-            assert!(!barred.load(Ordering::SeqCst), "one is under way");
-            gate.let_end(1);
-            assert_eq!(large.join().unwrap().len(), 2 * PART_PAGES);
-        });
-        shadows.unbar();
-        let mut writing = shadows.begin();
-        shadows.bar();
-        let write = |_: &mut [PageWrite<'_>]| panic!("there is a bar");
-        assert_eq!(writing.add(images(5), &write).len(), 5 * PART_PAGES);
-        drop(writing);
-        shadows.unbar();
     });
 }
 

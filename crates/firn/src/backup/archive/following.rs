@@ -2,12 +2,14 @@
 
 use crate::backup::archive::{Archive, PAUSE, Work, open_writer, refuse_the_future};
 use crate::engine::Engine;
+use crate::error::ErrorKind;
 use crate::options::archive::ArchiveSettings;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, Progress};
 use firndb_log::archive::CHUNK_MAX;
 use firndb_log::{LogError, LogErrorKind, LogTail, Piece};
+use firndb_tier::TierError;
 
 /// How far the archive runs ahead of the log's devices, in bytes: no more than the next epoch can
 /// begin with a copy of after a crash (16,384 blocks), however large the log buffer is.
@@ -44,8 +46,16 @@ impl Archive {
         }
         if work.unwritten.is_none() {
             work.unwritten = self.read_piece(engine, work, all)?;
+            if let Some(Unwritten { piece, .. }) = work.unwritten {
+                let end = piece.first.advance(work.bytes.len() as u64);
+                work.images.begin(engine, piece.first..end);
+            }
         }
         let Some(unwritten) = work.unwritten else { return Ok(Progress::Idle) };
+        if !work.images.are_copied() {
+            self.copy_images(engine, work, unwritten.piece)?;
+            return Ok(Progress::Worked);
+        }
         self.write(engine, work, unwritten)?;
         Ok(Progress::Worked)
     }
@@ -73,7 +83,8 @@ impl Archive {
             && ahead > behind.max(self.options.eager_bytes.get().saturating_sub(1))
             && engine.log.is_awaited()
             && engine.need_archive(reached.min(engine.log.on_devices()), until).is_ok();
-        if !early && !Self::is_due(&self.options, behind, all, &mut work.waiting_since) {
+        let now = all || engine.store.holds_many_shadows();
+        if !early && !Self::is_due(&self.options, behind, now, &mut work.waiting_since) {
             return Ok(None);
         }
         let piece = match early {
@@ -86,6 +97,21 @@ impl Archive {
         };
         let early = early.then(|| tail.boundary());
         Ok(piece?.map(|piece| Unwritten { piece, early }))
+    }
+
+    /// Copies some images of shadows that records of the piece name, which is written after them.
+    fn copy_images(&self, engine: &Engine, work: &mut Work, piece: Piece) -> Result<(), LogError> {
+        let writer = work.writer.as_mut().expect("the caller has opened it");
+        let leaves_out = |error: TierError| {
+            // Tried for ever, no log would be archived any more. Restores that need it are refused.
+            engine.background_failed("archiving the content of a page that no log has", &error.into());
+            Ok(())
+        };
+        let copied = work.images.copy_some(engine, writer, piece, &leaves_out);
+        copied.map_err(|error| match error.kind() {
+            ErrorKind::Full => LogError::new(LogErrorKind::Full, error.to_string()),
+            _ => LogError::new(LogErrorKind::Failed, error.to_string()),
+        })
     }
 
     /// Appends a piece to the archive, what is not there of it, and acknowledges the commits in it.
@@ -110,6 +136,7 @@ impl Archive {
         work.waiting_since = None;
         (work.not_before, work.pause) = (None, PAUSE.0);
         engine.retention.archived(piece.resume);
+        engine.settle_shadow_holds();
         let mut status = self.status.lock();
         status.archived = writer.end();
         status.writes += 1;
@@ -156,6 +183,16 @@ impl Archive {
         let writer = work.writer.as_mut().expect("the caller has opened it");
         work.has_written = false;
         self.expect(engine, true);
+        if engine.retention.archive().is_none() {
+            // The hold was revoked. It begins anew where all shadows behind are held.
+            {
+                let _superblock = engine.superblock.lock();
+                engine.retention.hold_archive(engine.log.on_devices());
+            }
+            let held = engine.settle_shadow_holds();
+            engine.log.flush_to_devices(held)?;
+            engine.retention.advance_archive(engine.log.on_devices());
+        }
         // Neither the hold nor the log that it retains changes under the superblock's lock.
         let (identity, from) = {
             let superblock = engine.superblock.lock();

@@ -3,6 +3,7 @@
 use crate::backup::archive_survey::archive_error;
 use crate::backup::manifest::{LOG, Manifest};
 use crate::backup::restore::RestoreTo;
+use crate::backup::shadow_images::archived_as;
 use crate::engine::checkpoint_record::Checkpoint;
 use crate::error::Error;
 use crate::options::Options;
@@ -11,9 +12,9 @@ use firndb_base::codec::Reader;
 use firndb_base::record_kind::KindOwner;
 use firndb_base::{Lsn, PageId};
 use firndb_btree::PageChange;
-use firndb_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, Archived, Next};
+use firndb_log::archive::{ArchiveFiles, ArchiveLog, ArchiveRecords, Archived, Image, Images, Next};
 use firndb_log::{Kind, LogErrorKind, Record};
-use firndb_tier::store::{PageEvent, events, page_incarnations};
+use firndb_tier::store::{page_incarnations, shadows_of};
 use firndb_txn::Analysis;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,9 +34,10 @@ pub(super) struct Plan {
     pub analysis: Analysis,
     /// Pages allocated since the backup, with the version of their allocation, or freed (`None`).
     pub allocations: BTreeMap<PageId, Option<Lsn>>,
-    /// Pages whose content neither the backup nor the log has, and the LSN of the record that says
-    /// so.
-    missing: BTreeMap<PageId, Lsn>,
+    /// Pages whose first content neither the backup's pages nor the log have: the images.
+    pub shadows: BTreeMap<PageId, Image>,
+    /// Where those are.
+    pub images: Option<Images>,
     pub end: Lsn,
     pub last_commit_us: u64,
     pub at_end: bool,
@@ -55,6 +57,26 @@ impl Source {
             Next::Gap(_) | Next::End => log,
         };
         Ok(ArchiveRecords::new(log, until))
+    }
+
+    /// The images of the plan's shadows, which must all be there.
+    fn images(&self, plan: &Plan) -> Result<Option<Images>, Error> {
+        if plan.shadows.is_empty() {
+            return Ok(None);
+        }
+        let own = self.backup.join(LOG);
+        let directories: Vec<&Path> = [&*own].into_iter().chain(self.archive.as_deref()).collect();
+        let (database, page_size) = (self.manifest.database, self.manifest.page_size);
+        let wanted = |image: &Image| plan.shadows.get(&image.page) == Some(image);
+        let found = Images::find(&directories, database, page_size, &wanted).map_err(archive_error)?;
+        let missing = plan.shadows.values().filter(|image| !found.has(image));
+        match missing.max_by_key(|image| image.version) {
+            None => Ok(Some(found)),
+            Some(Image { page, version, .. }) => Err(Error::damaged(format!(
+                "the archive has no content of page {page} in version {version}, which no log has: it was begun later, or \
+                 lost it. Begin with a backup that was begun after LSN {version}, or restore to an LSN up to that"
+            ))),
+        }
     }
 
     /// Refuses an archive that was named and holds nothing of this database; returns up to where it
@@ -118,7 +140,7 @@ impl Source {
 
     /// Reads the log up to the target.
     pub fn plan(&self, target: RestoreTo, options: &Options) -> Result<Plan, Error> {
-        let Manifest { from, end: earliest, .. } = self.manifest;
+        let Manifest { from, shadows_from, end: earliest, .. } = self.manifest;
         let until = match target {
             RestoreTo::Lsn(lsn) if lsn < earliest => return Err(self.too_early(&format!("LSN {lsn}"))),
             RestoreTo::Lsn(lsn) => lsn,
@@ -128,7 +150,8 @@ impl Source {
         let mut plan = Plan {
             analysis: self.analysis()?,
             allocations: BTreeMap::new(),
-            missing: BTreeMap::new(),
+            shadows: BTreeMap::new(),
+            images: None,
             end: from,
             last_commit_us: 0,
             at_end: false,
@@ -148,7 +171,7 @@ impl Source {
                     break;
                 }
             }
-            plan.see(lsn, record, earliest)
+            plan.see(lsn, record, shadows_from)
                 .map_err(|error| error.within(&format!("the log record at LSN {lsn}")))?;
             seen += 1;
             if seen.is_multiple_of(4096)
@@ -167,18 +190,13 @@ impl Source {
         plan.at_end = later.is_none() && records.is_at_end();
         self.check_end(&plan, &records, target)?;
         self.check_archive_helps(&plan, reach, target)?;
+        plan.images = self.images(&plan)?;
         Ok(plan)
     }
 
     /// Whether the log reaches the target.
     fn check_end(&self, plan: &Plan, records: &ArchiveRecords, target: RestoreTo) -> Result<(), Error> {
         let end = plan.end;
-        if let Some((page, lsn)) = plan.missing.iter().max_by_key(|(_, lsn)| **lsn) {
-            return Err(Error::damaged(format!(
-                "the log has no content of page {page}, which was written past it at LSN {lsn}, before the archive was \
-                 begun: begin with a backup that ended after LSN {lsn}"
-            )));
-        }
         if let (Some(gap), true) = (records.gap(), target != RestoreTo::Lsn(end)) {
             return Err(Error::damaged(format!(
                 "the archive lacks the log from LSN {end} to LSN {gap}: restore to LSN {end} at most, or begin with a \
@@ -210,17 +228,17 @@ impl Source {
 }
 
 impl Plan {
-    /// `copied`: shadows whose records lie before this LSN are in the backup.
-    fn see(&mut self, lsn: Lsn, record: Record<'_>, copied: Lsn) -> Result<(), Error> {
+    /// Shadows whose records lie before `shadows_from` are among the backup's pages.
+    fn see(&mut self, lsn: Lsn, record: Record<'_>, shadows_from: Lsn) -> Result<(), Error> {
         match record.kind.owner() {
             Some(KindOwner::PageMap) => {
                 for (page, incarnation) in page_incarnations(lsn, record)? {
                     self.allocations.insert(page, incarnation);
-                    self.missing.remove(&page);
+                    self.shadows.remove(&page);
                 }
-                if record.kind == Kind::PAGES_SHADOWED && lsn >= copied {
-                    let pages = events(lsn, record)?.into_iter().filter_map(PageEvent::stored);
-                    self.missing.extend(pages.map(|page| (page, lsn)));
+                if lsn >= shadows_from {
+                    let images = shadows_of(lsn, record)?;
+                    self.shadows.extend(images.iter().map(|image| (image.page, archived_as(image))));
                 }
             }
             Some(KindOwner::Tree) => {

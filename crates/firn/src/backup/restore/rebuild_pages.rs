@@ -1,6 +1,7 @@
 //! Restoring, steps 2 and 3: the layers of the database that is being built adopt the backup's
 //! pages, and repeat the changes that these lack.
 
+use crate::backup::archive_survey::archive_error;
 use crate::backup::manifest::PAGES;
 use crate::backup::pages::{BATCH_PAGES, PagesReader};
 use crate::backup::restore::plan::{Plan, Source};
@@ -11,6 +12,7 @@ use firndb_base::{Lsn, PageId};
 use firndb_buffer::BufferPool;
 use firndb_device::AlignedBuf;
 use firndb_log::Log;
+use firndb_log::archive::{Image, Images};
 use firndb_tier::store::Store;
 use firndb_tier::{CacheSwitch, PageTier, PageWrite};
 
@@ -56,8 +58,8 @@ impl Site {
         Ok(redone)
     }
 
-    /// Adopts the backup's pages.
-    pub fn take_pages(&self, source: &Source, plan: &Plan, progress: &dyn Fn(u64)) -> Result<u64, Error> {
+    /// Adopts the backup's pages, and the contents that neither these nor the log have.
+    pub fn take_pages(&self, source: &Source, plan: &mut Plan, progress: &dyn Fn(u64)) -> Result<u64, Error> {
         let manifest = &source.manifest;
         let mut reader = PagesReader::open(&source.backup.join(PAGES), manifest.page_size)?;
         let mut buf = AlignedBuf::zeroed(manifest.page_size * BATCH_PAGES);
@@ -95,7 +97,34 @@ impl Site {
             self.store.adopt(chunk)?;
             self.settle_if_crowded()?;
         }
+        if let Some(images) = plan.images.take() {
+            self.take_shadows(plan, images, &mut buf)?;
+        }
         Ok(taken)
+    }
+
+    /// Writes the images of shadows, unless the backup has the page in a later version.
+    fn take_shadows(&self, plan: &Plan, mut images: Images, buf: &mut [u8]) -> Result<(), Error> {
+        let page_size = self.store.page_size();
+        let shadows: Vec<&Image> = plan.shadows.values().collect();
+        for chunk in shadows.chunks(BATCH_PAGES) {
+            let mut pages = Vec::with_capacity(chunk.len());
+            for (image, bytes) in chunk.iter().zip(buf.chunks_mut(page_size)) {
+                let Image { page, version, .. } = **image;
+                let there = self.store.version_of(page)?;
+                if there.is_none() {
+                    self.store.adopt(&[(page, version)])?;
+                }
+                if there.is_none_or(|there| there < version) {
+                    images.read(image, bytes).map_err(archive_error)?;
+                    pages.push(PageWrite::back(page, version, version, bytes));
+                }
+            }
+            self.store.write_batch(&mut pages);
+            pages.into_iter().try_for_each(|write| write.outcome.map(drop))?;
+            self.settle_if_crowded()?;
+        }
+        Ok(())
     }
 
     fn write_pages(&self, pages: &[(PageId, Lsn, &[u8])]) -> Result<(), Error> {
