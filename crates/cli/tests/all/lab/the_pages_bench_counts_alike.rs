@@ -67,7 +67,7 @@ fn pages_are_written_as_their_mode_has_it_and_again_alike() {
 fn every_other_figure_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("json");
-    let figures = ["1-2", "table-1", "5", "9-a", "9-b", "10", "values", "load"]
+    let figures = ["1-2", "table-1", "5", "9-a", "9-b", "10", "values", "load", "archive"]
         .map(|it| format!("--figure {it}"))
         .join(" ");
     let line = format!("lab bench pages {figures} --pages 150 --quick --profile nvme,barracuda-7200-7");
@@ -77,7 +77,7 @@ fn every_other_figure_is_made() {
         assert!(text.contains(&format!("Figure {number}: {title}")), "{text}");
     }
     let targets = result["targets"].as_array().unwrap();
-    assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 7);
+    assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 8);
     for figure in result["figures"].as_array().unwrap() {
         for panel in figure["panels"].as_array().unwrap() {
             let series = panel["series"].as_array().unwrap();

@@ -99,8 +99,19 @@ impl Machine {
     pub fn open(
         loaded: &Loaded,
         profile: &DeviceProfile,
+        setting: (Memory, PageRecovery),
+        seed: u64,
+    ) -> Result<Machine, Failure> {
+        Machine::open_with(loaded, profile, setting, seed, &|options| options)
+    }
+
+    /// As [`Machine::open`], with `more` options.
+    pub fn open_with(
+        loaded: &Loaded,
+        profile: &DeviceProfile,
         (memory, recovery): (Memory, PageRecovery),
         seed: u64,
+        more: &dyn Fn(Options) -> Options,
     ) -> Result<Machine, Failure> {
         let memories = loaded.0.iter().map(|device| Arc::new(device.duplicate()));
         let memories = memories.chain([Arc::new(MemoryDevice::new("spill"))]).collect();
@@ -115,7 +126,7 @@ impl Machine {
         let devices = Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache: None };
         let options = options(memory, recovery).log(|log| log.profile(&path));
         let options = options.tuning(|tuning| tuning.store_profile(path)).spill_on(spill);
-        let db = options.open_on(devices)?;
+        let db = more(options).open_on(devices)?;
         let file = db.page_file(FILE)?;
         drive.run_free(false);
         Ok(Machine { db, file, drive, _profile: dir })

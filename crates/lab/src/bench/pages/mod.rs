@@ -8,6 +8,7 @@
 //!
 //! Every target is in every file of results ([`targets`]).
 
+mod archives;
 mod builds;
 mod cell;
 mod drives;
@@ -72,6 +73,7 @@ fn figures(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         values::figure,
         loads::figure,
         builds::figure,
+        archives::figure,
     ];
     let wanted = FIGURES.into_iter().zip(all).filter(|(number, _)| wants(number));
     wanted.map(|(_, figure)| figure(bench)).collect()

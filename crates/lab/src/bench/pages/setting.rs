@@ -11,8 +11,8 @@ use firndb_profile::DeviceProfile;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub const FIGURES: [&str; 12] =
-    ["1-2", "table-1", "5", "cells", "abort", "prototypes", "9-a", "9-b", "10", "values", "load", "build"];
+pub const FIGURES: [&str; 13] =
+    ["1-2", "table-1", "5", "cells", "abort", "prototypes", "9-a", "9-b", "10", "values", "load", "build", "archive"];
 /// The paper's disk and flash, and two drives of today.
 pub const DRIVES: [&str; 4] = ["barracuda-7200-7", "ocz-core", "x25-e", "nvme"];
 
@@ -35,7 +35,7 @@ pub struct BenchPages {
     /// A figure of the paper; `table-1`: one commit by its steps; `cells`: the workloads of table 4
     /// (figures 7 and 8); `abort`: aborts without undo in memory; `prototypes`: a model of the
     /// paper's own; `values`: values of 1 MiB; `load`: a table with its rows;
-    /// `build`: an index on a table; again for more
+    /// `build`: an index on a table; `archive`: commits with an archive; again for more
     #[arg(long, value_name = "N", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present = "all")]
     pub figure: Vec<String>,
