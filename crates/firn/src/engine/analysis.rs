@@ -26,9 +26,8 @@ const RECORDS_A_REPORT: u64 = 4096;
 /// collector, and the LSN of the last record.
 pub(crate) fn analyse(
     scan: &LogScan,
-    superblock: &Superblock,
+    (superblock, held): (&Superblock, Option<Lsn>),
     (store, cache): (&Store, Option<&dyn PageCache>),
-    held: Option<Lsn>,
     transactions: &mut Analysis,
     options: &Options,
     recovery: &mut RecoveryReport,

@@ -188,7 +188,7 @@ impl<'a> Opening<'a> {
         held.map_or(Ok(()), |held| hold_again_before_redo(&self.store, scan, superblock, held))?;
         let recovery = &mut self.recovery;
         let (changes, last_record) =
-            analyse(scan, superblock, tiers, held, &mut transactions, self.options, recovery, report)?;
+            analyse(scan, (superblock, held), tiers, &mut transactions, self.options, recovery, report)?;
         self.last_record = last_record;
         self.reads.end();
         self.recovery.analysis = self.meter.lap(&self.devices);
