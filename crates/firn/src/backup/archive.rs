@@ -95,6 +95,8 @@ struct Work {
     early_at: Option<Moment>,
     not_before: Option<Moment>,
     pause: Duration,
+    /// Since when an image of a shadow cannot be read, which is to be archived.
+    unread_image_since: Option<Moment>,
     /// Since when the next log to archive cannot be read.
     unreadable_since: Option<Moment>,
 }
@@ -189,6 +191,7 @@ impl Archive {
                 early_at: None,
                 not_before: None,
                 pause: PAUSE.0,
+                unread_image_since: None,
                 unreadable_since: None,
             }),
             status: Mutex::new(status),

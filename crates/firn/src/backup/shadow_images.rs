@@ -37,8 +37,8 @@ impl ShadowImages {
         self.left.is_empty()
     }
 
-    /// Copies some of them to `writer`. `leaves_out` is given the error of an image that is
-    /// damaged, and decides whether that ends the copying. After an error the same images are
+    /// Copies some of them to `writer`. `leaves_out` is given the error of an image that
+    /// cannot be read, and decides whether that ends the copying. After an error the same images are
     /// copied again.
     ///
     /// Errors: the writer's; `Damaged`; `Unusable` if the images are not held any more.

@@ -2,7 +2,7 @@
 
 use crate::backup::archive::{Archive, PAUSE, Work, open_writer, refuse_the_future};
 use crate::engine::Engine;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::options::archive::ArchiveSettings;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::Ordering;
@@ -100,14 +100,26 @@ impl Archive {
     }
 
     /// Copies some images of shadows that records of the piece name, which is written after them.
+    /// What cannot be read may come back, with a device of an array for instance; it is left out
+    /// when the archive's patience has ended, or no log would be archived any more. Restores that
+    /// need it are refused.
     fn copy_images(&self, engine: &Engine, work: &mut Work, piece: Piece) -> Result<(), LogError> {
         let writer = work.writer.as_mut().expect("the caller has opened it");
-        let leaves_out = |error: TierError| {
-            // Tried for ever, no log would be archived any more. Restores that need it are refused.
-            engine.background_failed("archiving the content of a page that no log has", &error.into());
-            Ok(())
+        let unread = work.unread_image_since;
+        let is_given_up = unread.is_some_and(|since| since.elapsed() >= self.options.patience.get());
+        let leaves_out = |error: TierError| match is_given_up {
+            true => {
+                let what = "archiving the content of a page that no log has";
+                engine.background_failed(what, &error.into());
+                Ok(())
+            }
+            false => Err(Error::from(error)),
         };
         let copied = work.images.copy_some(engine, writer, piece, &leaves_out);
+        work.unread_image_since = match &copied {
+            Err(error) if error.concerns_a_page() => unread.or_else(|| Some(clock::now())),
+            _ => None,
+        };
         copied.map_err(|error| match error.kind() {
             ErrorKind::Full => LogError::new(LogErrorKind::Full, error.to_string()),
             _ => LogError::new(LogErrorKind::Failed, error.to_string()),
