@@ -37,6 +37,12 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
     StoreOptions { page_size, map_budget_bytes }
 }
 
+/// Bytes of DRAM for images of shadows that archive and backups lack: as much as private images
+/// take before, which are committed then.
+pub(crate) fn shadow_image_bytes(options: &Options) -> usize {
+    (options.buffer_bytes / PAGE_FILE_SHARE).min(SHADOW_IMAGES_MAX)
+}
+
 /// How the store writes pages.
 pub(crate) fn store_policy(options: &Options) -> Policy {
     let PageWrites { placement, deltas, .. } = options.page_writes();
@@ -55,6 +61,8 @@ pub(crate) fn open_store(
     Ok(Arc::new(Store::open_with(devices.store(), database, options, policy)?))
 }
 
+/// What an archive that follows has not taken yet: some hundred commits.
+const SHADOW_IMAGES_MAX: usize = 8 << 20;
 /// The paper's log buffer (FlashLogging, 3.2): an archive that begins late still finds its log in
 /// DRAM.
 const LOG_BUFFER_MAX: usize = 16 << 20;

@@ -85,12 +85,19 @@ impl Store {
         self.state.lock().space.shadows.oldest()
     }
 
-    /// Whether so many places are held that their images should be taken soon.
+    /// Sets how many bytes of images may be kept in DRAM until they are taken: a device that is
+    /// written to its limits would be slowed down by reading them back.
+    pub fn keep_shadow_images(&self, bytes: usize) {
+        self.state.lock().space.shadows.keep_bytes = bytes;
+    }
+
+    /// Whether so many places are held, or images kept, that these should be taken soon.
     #[must_use]
     pub fn holds_many_shadows(&self) -> bool {
         let mut state = self.state.lock();
         let backed = self.backed_places(&mut state);
-        state.space.shadows.count() > (backed / SHARE).min(MOST) / 4
+        let shadows = &state.space.shadows;
+        shadows.keeps_many() || shadows.count() > (backed / SHARE).min(MOST) / 4
     }
 
     /// Reads the images of shadows into `out`, one behind the other, and verifies them. An outcome
@@ -100,6 +107,12 @@ impl Store {
         let mut outcomes = vec![Err(TierError::unset()); images.len()];
         let mut pieces: Vec<Piece<'_>> = Vec::with_capacity(images.len());
         for (tag, (image, bytes)) in images.iter().zip(out.chunks_exact_mut(page_size)).enumerate() {
+            let kept = self.state.lock().space.shadows.kept(image);
+            if let Some(kept) = kept {
+                bytes.copy_from_slice(&kept);
+                outcomes[tag] = self.verify_shadow(image, bytes);
+                continue;
+            }
             let offset = self.geometry.place_offset(image.place);
             pieces.push(Piece { offset, len: page_size, into: Some(bytes), tag });
         }

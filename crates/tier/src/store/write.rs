@@ -26,6 +26,7 @@ use crate::error::TierError;
 use crate::granules::{Base, Changes};
 use crate::page_tier::{PageWrite, Written};
 use firndb_base::codec::Malformed;
+use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use firndb_device::{AlignedBuf, DeviceErrorKind, Durability, Io, IoOp};
 use firndb_log::Kind;
@@ -244,11 +245,23 @@ impl Store {
         lost: Option<Lost>,
     ) {
         let places: Vec<Place> = shadows.iter().map(|shadow| shadow.place).collect();
-        let mut moves = Moves { writes, shadows, kind, lost };
+        let copies = if kind == Kind::PAGES_SHADOWED { self.copies(writes, &shadows) } else { Vec::new() };
+        let mut moves = Moves { writes, shadows, kind, lost, copies };
         if let Err(error) = self.publish_record(&mut moves, &places) {
             let Moves { writes, shadows, .. } = moves;
             shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));
         }
+    }
+}
+
+impl Store {
+    /// Copies of shadows that are kept until archive and backups have them, if they fit.
+    fn copies(&self, writes: &[PageWrite<'_>], shadows: &[Shadow]) -> Vec<(Place, Arc<[u8]>)> {
+        let bytes = shadows.len() * self.geometry.page_size;
+        if !self.state.lock().space.shadows.keeps(bytes) {
+            return Vec::new();
+        }
+        shadows.iter().map(|shadow| (shadow.place, writes[shadow.write].data.into())).collect()
     }
 }
 
@@ -258,6 +271,8 @@ struct Moves<'a, 'w> {
     shadows: Vec<Shadow>,
     kind: Kind,
     lost: Option<Lost>,
+    /// Of shadows.
+    copies: Vec<(Place, Arc<[u8]>)>,
 }
 
 impl Publication for Moves<'_, '_> {
@@ -305,7 +320,10 @@ impl Publication for Moves<'_, '_> {
         taken.map(|write| write.recovery_lsn).min().unwrap_or(Lsn::MAX)
     }
 
-    fn published(&mut self, store: &Store, _: &mut State, changes: &[Change]) {
+    fn published(&mut self, store: &Store, state: &mut State, changes: &[Change]) {
+        for (place, copy) in self.copies.drain(..) {
+            state.space.shadows.keep(place, copy);
+        }
         count(&store.counters.pages_written, changes.len());
     }
 }

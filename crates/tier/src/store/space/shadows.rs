@@ -4,6 +4,7 @@
 
 use super::super::bitmap::{self, Which};
 use super::{Geometry, Place, Space};
+use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -36,6 +37,11 @@ pub(crate) struct Shadows {
     pub coming: u64,
     /// Writes under way of which no place will be held.
     pub unheld: u64,
+    /// Copies of images, so that they need not be read.
+    kept: BTreeMap<u64, Arc<[u8]>>,
+    kept_bytes: usize,
+    /// Most bytes of copies.
+    pub keep_bytes: usize,
     /// Held places are given out all the same: shows that tests notice.
     pub is_broken: bool,
 }
@@ -63,10 +69,35 @@ impl Shadows {
             && self.places.len() as u64 >= kept + oldest.get().len() as u64
         {
             for image in oldest.remove() {
-                self.places.remove(&image.place.0);
+                self.forget(image.place);
                 self.idle.remove(&image.place.0);
             }
         }
+    }
+    /// Whether copies of so many bytes would be kept.
+    pub(crate) fn keeps(&self, bytes: usize) -> bool {
+        self.from.is_some() && self.kept_bytes + bytes <= self.keep_bytes
+    }
+    /// Whether half of the space for copies is taken.
+    pub(crate) fn keeps_many(&self) -> bool {
+        self.kept_bytes > self.keep_bytes / 2
+    }
+    /// Keeps a copy of the image at a place, if that is held.
+    pub(crate) fn keep(&mut self, place: Place, image: Arc<[u8]>) {
+        if self.places.contains_key(&place.0) {
+            self.kept_bytes += image.len();
+            let before = self.kept.insert(place.0, image);
+            self.kept_bytes -= before.map_or(0, |before| before.len());
+        }
+    }
+    /// The copy of an image.
+    pub(crate) fn kept(&self, image: &ShadowImage) -> Option<Arc<[u8]>> {
+        self.kept.get(&image.place.0).filter(|_| self.holds(image)).cloned()
+    }
+    /// Forgets a place and its copy.
+    fn forget(&mut self, place: Place) {
+        self.places.remove(&place.0);
+        self.kept_bytes -= self.kept.remove(&place.0).map_or(0, |kept| kept.len());
     }
     pub(crate) fn holds(&self, image: &ShadowImage) -> bool {
         self.places.get(&image.place.0) == Some(&image.record)
@@ -110,7 +141,7 @@ impl Space {
         self.shadows.from = from;
         let kept = from.map_or(BTreeMap::new(), |from| self.shadows.records.split_off(&from));
         for image in std::mem::replace(&mut self.shadows.records, kept).into_values().flatten() {
-            self.shadows.places.remove(&image.place.0);
+            self.shadows.forget(image.place);
             if self.shadows.idle.remove(&image.place.0) {
                 self.make_available(geometry, image.place);
             }
