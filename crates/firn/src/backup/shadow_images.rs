@@ -37,9 +37,9 @@ impl ShadowImages {
         self.left.is_empty()
     }
 
-    /// Copies some of them to `writer`. `leaves_out` is given the error of an image that
-    /// cannot be read, and decides whether that ends the copying. After an error the same images are
-    /// copied again.
+    /// Copies some of them to `writer`. `leaves_out` is given the error of an image that cannot be
+    /// read, and decides whether that ends the copying. After an error the same images are copied
+    /// again.
     ///
     /// Errors: the writer's; `Damaged`; `Unusable` if the images are not held any more.
     pub fn copy_some(

@@ -39,7 +39,7 @@ pub(crate) fn store_options(options: &Options, page_size: usize) -> StoreOptions
 
 /// Bytes of DRAM for images of shadows that archive and backups lack: as much as private images
 /// take before, which are committed then.
-pub(crate) fn shadow_image_bytes(options: &Options) -> usize {
+fn shadow_image_bytes(options: &Options) -> usize {
     (options.buffer_bytes / PAGE_FILE_SHARE).min(SHADOW_IMAGES_MAX)
 }
 
@@ -106,6 +106,7 @@ impl Options {
 
 /// Hands the log to the store.
 pub(crate) fn attach(options: &Options, store: &Store, log: &Arc<Log>) {
+    store.keep_shadow_images(shadow_image_bytes(options));
     match options.testing.skip_wal_rule {
         false => store.attach(log.clone()),
         true => store.attach_breaking_the_wal_rule(log.clone()),

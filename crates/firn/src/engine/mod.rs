@@ -205,7 +205,6 @@ impl Engine {
             asked: Mutex::default(),
             resting: Mutex::default(),
         });
-        engine.store.keep_shadow_images(assembly::shadow_image_bytes(options));
         if options.testing.reuse_held_places {
             engine.store.reuse_held_places();
         }

@@ -7,7 +7,8 @@
 //!   LSN passes the record, whatever becomes of the page: a rewritten or moved page goes elsewhere
 //!   as always, and the place that it leaves is not given out, cut off or discarded.
 //! * Held places are counted like pages: a page once allocated can be written all the same. At most
-//!   one in [`SHARE`] places is held, and [`MOST`]. What would be beyond is not taken, and so its writer logs it.
+//!   one in [`SHARE`] places is held, and [`MOST`]. What would be beyond is not taken, and so its
+//!   writer logs it.
 //! * Which places are held is in memory only. Recovery passes the same records to
 //!   [`Store::redo_held_shadows`] before anything is written.
 
