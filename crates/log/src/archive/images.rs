@@ -53,7 +53,7 @@ impl List {
         HEAD + count * ENTRY
     }
 
-    /// Bytes of a chunk's content with so many images.
+    /// Bytes of a chunk's content with this many images.
     pub fn bytes_with(count: usize, image_bytes: usize) -> usize {
         List::head_bytes(count) + count * image_bytes
     }

@@ -23,7 +23,7 @@ use firndb_base::codec::Malformed;
 use firndb_log::{Kind, Record};
 use std::ops::Range;
 
-/// At most one in so many places is held.
+/// One in this many places is held at most.
 const SHARE: u64 = 8;
 /// Most places held: about 100 bytes of DRAM each.
 const MOST: u64 = 1 << 16;
@@ -92,7 +92,7 @@ impl Store {
         self.state.lock().space.shadows.keep_bytes = bytes;
     }
 
-    /// Whether so many places are held, or images kept, that these should be taken soon.
+    /// Whether images should be taken soon: the places held, or the images kept, near their bound.
     #[must_use]
     pub fn holds_many_shadows(&self) -> bool {
         let mut state = self.state.lock();

@@ -62,7 +62,7 @@ fn run(cell: &Cell, loaded: &Arc<Loaded>, seed: u64, stop: &'static AtomicBool) 
     let (cell, loaded) = (cell.clone(), loaded.clone());
     let body = move || {
         let recovery = cell.building.unwrap_or_default();
-        let machine = Machine::open(&loaded, &cell.profile, (MEMORY, recovery), seed, &|options| options)?;
+        let machine = Machine::open(&loaded, &cell.profile, (MEMORY, recovery), seed)?;
         let db = &machine.db;
         machine.run_free(true);
         let rows = (0..cell.rows).map(|number| Ok(row(number, seed)));

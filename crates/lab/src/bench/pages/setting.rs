@@ -11,8 +11,21 @@ use firndb_profile::DeviceProfile;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub const FIGURES: [&str; 13] =
-    ["1-2", "table-1", "5", "cells", "abort", "prototypes", "9-a", "9-b", "10", "values", "load", "build", "archive"];
+pub const FIGURES: [&str; 13] = [
+    "1-2",
+    "table-1",
+    "5",
+    "cells",
+    "abort",
+    "prototypes",
+    "9-a",
+    "9-b",
+    "10",
+    "values",
+    "load",
+    "build",
+    "archive",
+];
 /// The paper's disk and flash, and two drives of today.
 pub const DRIVES: [&str; 4] = ["barracuda-7200-7", "ocz-core", "x25-e", "nvme"];
 

@@ -49,12 +49,10 @@ pub const BUILD_SPEED: Wanted =
     at_least("adaptive, an index built: inserts of its entries over it, time, least of 4 drives", 2.0);
 
 /// What is not measured here.
-const ELSEWHERE: &[(Wanted, &str)] = &[
-    (
-        at_most("instructions of a page operation, hybrid over log", 1.15),
-        "not measured: computing is free in virtual time",
-    ),
-];
+const ELSEWHERE: &[(Wanted, &str)] = &[(
+    at_most("instructions of a page operation, hybrid over log", 1.15),
+    "not measured: computing is free in virtual time",
+)];
 
 /// All figures, in the order of the file.
 pub const GROUPS: [Group; 13] = [
