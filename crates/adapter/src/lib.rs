@@ -73,13 +73,25 @@ impl OnFirn for FirnEngine {
 }
 
 fn describe(spec: &firndb_workloads::TableSpec) -> TableSpec {
-    spec.indexes.iter().fold(TableSpec::raw(), |table, index| {
-        let parts = index.parts.iter().map(|part| match part {
-            Part::Key(range) => firndb::IndexPart::Key(range.clone()),
-            Part::Value(range) => firndb::IndexPart::Value(range.clone()),
-        });
-        table.with_index(firndb::IndexSpec::ranges(&index.name, index.unique, parts.collect()))
-    })
+    spec.indexes.iter().fold(TableSpec::raw(), |table, index| table.with_index(describe_index(index)))
+}
+
+fn describe_index(index: &firndb_workloads::IndexSpec) -> firndb::IndexSpec {
+    let parts = index.parts.iter().map(|part| match part {
+        Part::Key(range) => firndb::IndexPart::Key(range.clone()),
+        Part::Value(range) => firndb::IndexPart::Value(range.clone()),
+    });
+    firndb::IndexSpec::ranges(&index.name, index.unique, parts.collect())
+}
+
+/// Creates a table of a schema with its rows, which ascend by key, and builds its indexes.
+pub fn load_table(
+    db: &Database,
+    spec: &firndb_workloads::TableSpec,
+    rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
+) -> Result<(), firndb::Error> {
+    let table = db.load_table(&spec.name, TableSpec::raw(), rows.map(Ok))?;
+    spec.indexes.iter().try_for_each(|index| db.create_index(&table, describe_index(index)))
 }
 
 fn failed(error: firndb::Error) -> EngineError {

@@ -1,7 +1,8 @@
 //! Progress bars; nothing where standard error is not a terminal.
 
 use firndb::{RecoveryPhase, RecoveryProgress};
-use indicatif::{ProgressBar, ProgressStyle};
+pub use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
 use std::sync::Mutex;
 use std::time::Duration;
 

@@ -47,7 +47,7 @@ struct Coming {
 }
 
 impl Coming {
-    /// What is in memory of it, from `position` on: the next value, and at most so many pages.
+    /// What is in memory of it, from `position` on: the next value, and a bounded number of pages.
     fn look(txn: &Transaction, tree: &Tree, position: Position, most: usize) -> Result<Coming, TableError> {
         let (mut coming, mut position, mut ended) = (Coming::default(), Some(position), false);
         for _ in 0..LEAVES_AHEAD {

@@ -16,6 +16,7 @@
 
 mod args;
 mod backup;
+mod load;
 mod machine;
 pub mod report;
 mod run;

@@ -1,7 +1,8 @@
 //! The run itself: loads, measures, checks and reports.
 
-use crate::args::{CommitName, IsolationName, ScaleName, TpccArgs};
+use crate::args::{CommitName, IsolationName, TpccArgs};
 use crate::backup;
+use crate::load::{load, load_tables};
 use crate::machine::Machine;
 use crate::report;
 use crate::tables;
@@ -9,16 +10,12 @@ use crate::tape::Tapes;
 use firndb::{CacheKind, CachePolicy, CacheSettings, Database, Face, IoCounts, Isolation, Options};
 use firndb_adapter::OnFirn;
 use firndb_base::clock;
-use firndb_base::sync::thread;
 use firndb_console::output::write_json;
 use firndb_console::{Failure, commit_of_source, interrupt, progress, say, size};
 use firndb_workloads::results::{Conditions, ConsistencyResult, TierIo, TpccResult};
-use firndb_workloads::tpcc::{
-    self, ClientOptions, Condition, LoadOptions, Population, Scale, Terminals, When,
-};
+use firndb_workloads::tpcc::{self, ClientOptions, Condition, Population, Terminals, When};
 use firndb_workloads::{CommitMode, DriverOptions, Length, LiveRate, RunReport};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -46,8 +43,16 @@ pub fn run_on_files(
     let opening = clock::now();
     let db = options.open(&args.dir)?;
     report_recovery(&db, opening);
-    let engine = tables::open(db, isolation(args))?;
-    let outcome = prepare(&engine, args, stop).and_then(|population| match population {
+    let mut engine = tables::open(db, isolation(args))?;
+    let loads = Population::of(&engine)?.is_none() && !args.no_load && !args.check_only;
+    let mut loaded = Ok(false);
+    if loads {
+        let db = engine.into_database();
+        loaded = load_tables(&db, args, stop).map(|()| true);
+        engine = tables::open(db, isolation(args))?;
+    }
+    let prepared = loaded.and_then(|loaded| prepare(&engine, args, loaded, stop));
+    let outcome = prepared.and_then(|population| match population {
         Some(population) => measure_and_report(&engine, args, stop, population, machine.as_deref()),
         None => Ok(()),
     });
@@ -163,11 +168,12 @@ fn report_recovery(db: &Database, since: clock::Moment) {
     }
 }
 
-/// Loads and checks, as far as the arguments ask for it; returns the population to run on, if a run
-/// is asked for.
+/// Loads, unless that is done, and checks, as far as the arguments ask for it; returns the
+/// population to run on, if a run is asked for.
 pub fn prepare(
     engine: &impl OnFirn,
     args: &TpccArgs,
+    loaded: bool,
     stop: &AtomicBool,
 ) -> Result<Option<Population>, Failure> {
     if let Some(to) = &args.backup_to {
@@ -183,7 +189,7 @@ pub fn prepare(
                     report::count(found.scale.warehouses.into(), "warehouse")
                 );
             }
-            (found, false)
+            (found, loaded)
         }
         None if args.no_load || args.check_only => {
             return Err(Failure::new(format!(
@@ -255,61 +261,6 @@ pub fn measure_and_report(
         return Err(Failure::interrupted("stopped before its time; the figures are of the time it ran"));
     }
     Ok(())
-}
-
-fn load(engine: &impl OnFirn, args: &TpccArgs, stop: &AtomicBool) -> Result<Population, Failure> {
-    let scale = match args.scale {
-        ScaleName::Full => Scale::full(args.warehouses),
-        ScaleName::Tiny => Scale::tiny(args.warehouses),
-    };
-    refuse_more_than_there_is(engine.database(), args, scale)?;
-    let mut options = LoadOptions::new(scale, args.seed);
-    options.threads = thread::available_parallelism().map_or(1, usize::from);
-    let bar = progress::bar("loading", 1);
-    let started = clock::now();
-    let population = tpcc::load(engine, &options, &|step| {
-        bar.set_length(step.rows_expected);
-        bar.set_position(step.rows);
-        bar.set_message(format!("{} rows", step.rows));
-        if stop.load(Ordering::SeqCst) {
-            // What is loaded so far is never taken for a whole population; the next run drops it.
-            eprintln!("firn: the load was cut off; the next run begins it anew");
-            std::process::exit(130);
-        }
-    });
-    let population = population.map_err(|error| {
-        Failure::new(format!("the load ended early, and the next run begins it anew: {error}"))
-    })?;
-    bar.finish_and_clear();
-    say!(
-        "loaded {} in {:.1} s, {} on devices",
-        report::count(args.warehouses.into(), "warehouse"),
-        started.elapsed().as_secs_f64(),
-        size::show(engine.database().size_on_devices())
-    );
-    Ok(population)
-}
-
-/// Bytes of a full warehouse on its device, at least.
-const WAREHOUSE_BYTES: u64 = 80 << 20;
-
-/// Refuses a population that is sure not to fit where the store is, rather than filling that up
-/// first.
-fn refuse_more_than_there_is(db: &Database, args: &TpccArgs, scale: Scale) -> Result<(), Failure> {
-    let Some(directory) = db.directory().filter(|_| scale.is_full()) else { return Ok(()) };
-    let store = args.store_path.first().and_then(|path| path.parent()).unwrap_or(directory);
-    let store = if store.as_os_str().is_empty() { Path::new(".") } else { store };
-    let needed = u64::from(scale.warehouses) * WAREHOUSE_BYTES;
-    match firndb::device::available_bytes(store) {
-        Some(free) if free < needed => Err(Failure::new(format!(
-            "{} need at least {}, and the file system of {} has {} free: load fewer, or name another directory",
-            report::count(scale.warehouses.into(), "warehouse"),
-            size::show(needed),
-            store.display(),
-            size::show(free)
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// What the engine counted in the measured interval.

@@ -74,7 +74,9 @@ fn body(args: &Tpcc, machine: &EmulatedMachine, stop: &AtomicBool) -> Result<(),
     let db = options.create_on(devices)?;
     let engine: FirnEngine = tables::open(db, firndb_tpcc::isolation(&args.run))?;
     let measured = (|| {
-        let Some(population) = firndb_tpcc::prepare(&engine, &args.run, stop)? else { return Ok(engine) };
+        let Some(population) = firndb_tpcc::prepare(&engine, &args.run, false, stop)? else {
+            return Ok(engine);
+        };
         let engine = Charged::new(engine, machine.cpu().model(args.machine.sim_cores));
         let outcome = firndb_tpcc::measure_and_report(&engine, &args.run, stop, population, Some(machine));
         let engine = engine.into_inner();

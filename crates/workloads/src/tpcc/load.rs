@@ -70,6 +70,18 @@ impl Part {
         1 + u64::from(scale.warehouses) * PARTS
     }
 
+    /// Whether it has rows of a table.
+    fn has(self, table: TableId) -> bool {
+        let tables: &[TableId] = match self {
+            Part::Items => &[tables::ITEM],
+            Part::Warehouse(_) => &[tables::WAREHOUSE, tables::DISTRICT],
+            Part::Stock(_) => &[tables::STOCK],
+            Part::Customers(..) => &[tables::CUSTOMER, tables::HISTORY],
+            Part::Orders(..) => &[tables::ORDER, tables::ORDER_LINE, tables::NEW_ORDER],
+        };
+        tables.contains(&table)
+    }
+
     /// The part at a place in `0..count`.
     fn nth(place: u64) -> Part {
         let Some(place) = place.checked_sub(1) else { return Part::Items };
@@ -81,6 +93,38 @@ impl Part {
             within if within < 2 + u64::from(DISTRICTS) => Part::Customers(warehouse, district),
             _ => Part::Orders(warehouse, district),
         }
+    }
+}
+
+impl LoadOptions {
+    /// Rows of the whole population, about: the number of order lines is random.
+    #[must_use]
+    pub fn expected_rows(&self) -> u64 {
+        populate::expected_rows(&self.scale)
+    }
+
+    /// Keys and rows of one table of the population, ascending by key, those that [`load`] inserts:
+    /// for an engine that creates tables together with their rows. POPULATION is to be the last.
+    pub fn rows_of(&self, table: TableId) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + use<> {
+        let (population, options) = (Population::new(self.scale, self.seed), self.clone());
+        let own = (table == tables::POPULATION)
+            .then(|| (super::keys::POPULATION.to_vec(), population.row().to_vec()));
+        let places = (0..Part::count(&self.scale)).filter(move |place| Part::nth(*place).has(table));
+        let of_part = move |place: u64| {
+            let mut rows = Vec::new();
+            // Stream 0 draws the constants of NURand.
+            let mut random = Random::stream(options.seed, place + 1);
+            let mut keep = |(of, key, row): Row<'_>| {
+                if of == table {
+                    rows.push((key.to_vec(), row.to_vec()));
+                }
+                Ok(())
+            };
+            populate::part(&population, Part::nth(place), options.date_us, &mut random, &mut keep)
+                .expect("keeping a row cannot fail");
+            rows
+        };
+        places.flat_map(of_part).chain(own)
     }
 }
 
