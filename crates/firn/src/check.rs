@@ -55,8 +55,7 @@ pub struct CheckReport {
     /// Log records read and decoded.
     pub log_records: u64,
     /// Pages that are allocated and belong to nothing: space is lost, no data. Pages of a dropped
-    /// tree that is being freed while the check runs, and of a table that is being loaded, may be
-    /// among them.
+    /// tree that is being freed while the check runs may be among them.
     pub leaked_pages: u64,
     /// One sentence for each fault.
     pub damage: Vec<String>,

@@ -9,7 +9,7 @@
 //! * names of tables are unique: given out under `writing`.
 //!
 //! Lock order, outermost first: [`Shared::definition_change`] of one table → `writing` → `tables` →
-//! a table's state; `drops` and `leftovers` are taken last. Reading takes only `tables` or a state,
+//! a table's state; `drops`, `leftovers` and `being_loaded` are taken last. Reading takes only `tables` or a state,
 //! for the time of a lookup.
 //!
 //! [`Shared::definition_change`]: crate::state::Shared::definition_change
@@ -18,6 +18,7 @@ use crate::catalog_rows;
 use crate::definition::Definition;
 use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
+use crate::load::BeingLoaded;
 use crate::naming::Naming;
 use crate::page_file::PageFile;
 use crate::ranks;
@@ -50,6 +51,7 @@ pub struct Catalog {
     pub(crate) drops: Mutex<Vec<PendingDrop>>,
     /// Builds that an earlier epoch of the database did not finish: (table, index).
     pub(crate) leftovers: Mutex<Vec<(TreeId, TreeId)>>,
+    pub(crate) being_loaded: Mutex<Vec<BeingLoaded>>,
     /// Tables visited for large values to be freed.
     pub(crate) reaped: AtomicUsize,
     /// Why there may be tables that are not among `tables`: their definitions could not be read.
@@ -132,6 +134,7 @@ impl Catalog {
             writing: ranks::WRITING.mutex(()),
             drops: Mutex::new(drops),
             leftovers: Mutex::new(leftovers),
+            being_loaded: Mutex::default(),
             reaped: AtomicUsize::new(0),
             damage: stored.damage,
         })
@@ -186,8 +189,8 @@ impl Catalog {
         trees
     }
 
-    /// Trees whose pages are theirs, and whose leaves may have no content: of indexes that are
-    /// being loaded, and dropped ones.
+    /// Trees whose pages are theirs, and whose leaves may have no content: of tables and
+    /// indexes that are being loaded, and dropped ones.
     #[must_use]
     pub fn unread_trees(&self) -> Vec<(String, Tree)> {
         let mut trees = Vec::new();
@@ -197,6 +200,10 @@ impl Catalog {
                 let what = format!("index {:?} of table {name:?}, unfinished", index.definition.spec.name);
                 trees.push((what, (*index.tree).clone()));
             }
+        }
+        for loaded in &*self.being_loaded.lock() {
+            let what = format!("table {:?}, being loaded", loaded.name);
+            trees.extend(loaded.trees.iter().map(|tree| (what.clone(), (**tree).clone())));
         }
         let drops = self.drops.lock();
         let dropped = drops.iter().filter(|drop| drop.naming == Naming::None);

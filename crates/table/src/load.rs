@@ -19,6 +19,9 @@ use crate::state::State;
 use crate::table::Table;
 use crate::table_kind::TableKind;
 use crate::write::Bytes;
+use firndb_base::TreeId;
+use firndb_base::sync::Arc;
+use firndb_btree::Tree;
 use firndb_txn::{LoadedRow, Transaction, TxnOptions};
 
 /// Memory for entries of all indexes of a table.
@@ -73,6 +76,38 @@ impl Entries {
     }
 }
 
+/// A table that is being loaded, for checks of the whole database.
+pub(crate) struct BeingLoaded {
+    table: TreeId,
+    pub(crate) name: String,
+    /// Leaves of these may lack content.
+    pub(crate) trees: Vec<Arc<Tree>>,
+    pub(crate) large: Option<Arc<Tree>>,
+}
+
+/// Keeps a table in the catalog's list of those that are being loaded.
+struct Listed<'c> {
+    catalog: &'c Catalog,
+    table: Option<TreeId>,
+}
+
+impl Listed<'_> {
+    fn list(&mut self, state: &State) {
+        let indexes = state.indexes.iter().map(|index| index.tree.clone());
+        let trees = std::iter::once(state.tree.clone()).chain(indexes).collect();
+        let (table, name) = (state.tree.id(), state.definition.name.clone());
+        self.table = Some(table);
+        let loaded = BeingLoaded { table, name, trees, large: state.large.clone() };
+        self.catalog.being_loaded.lock().push(loaded);
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.catalog.being_loaded.lock().retain(|loaded| Some(loaded.table) != self.table);
+    }
+}
+
 impl Catalog {
     /// Creates a table with the rows that `rows` gives, whose keys ascend strictly, and with
     /// indexes that are complete at once. Durable when it returns.
@@ -92,12 +127,15 @@ impl Catalog {
             let _writing = self.writing.lock();
             self.check_free(name)?;
         }
+        // Listed until the transaction has ended.
+        let mut listed = Listed { catalog: self, table: None };
         // An error drops the transaction, which rolls it back, the trees included.
         let mut txn = self.manager.begin(TxnOptions::default());
         let mut trees = Vec::new();
         let create = || txn.create_private_tree().inspect(|tree| trees.push(tree.clone()));
         let definition = create_trees(create, name, kind, indexes)?;
         let mut state = State::open(definition, self.manager.pool());
+        listed.list(&state);
         let mut entries = Entries { of_indexes: vec![Vec::new(); state.indexes.len()], bytes: 0 };
         let mut last: Option<Vec<u8>> = None;
         txn.load_rows(&state.tree, |txn| {

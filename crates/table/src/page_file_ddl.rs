@@ -103,6 +103,11 @@ impl Catalog {
                 naming: Naming::LargeParts,
             });
         }
+        for loaded in &*self.being_loaded.lock() {
+            let Some(large) = &loaded.large else { continue };
+            let what = format!("large values of table {:?}, being loaded", loaded.name);
+            owners.push(PageOwner { what, tree: (**large).clone(), naming: Naming::LargeParts });
+        }
         for drop in self.drops.lock().iter().filter(|drop| drop.naming != Naming::None) {
             let tree = drop.open(&self.manager);
             owners.push(PageOwner { what: format!("dropped {}", drop.tree), tree, naming: drop.naming });

@@ -81,6 +81,10 @@ fn load_options(db: &Database, args: &TpccArgs) -> Result<LoadOptions, Failure> 
         ScaleName::Tiny => Scale::tiny(args.warehouses),
     };
     refuse_more_than_there_is(db, args, scale)?;
+    if let Some(to) = &args.backup_to {
+        // Before hours of loading.
+        db.check_backup_directory(to)?;
+    }
     let mut options = LoadOptions::new(scale, args.seed);
     options.threads = thread::available_parallelism().map_or(1, usize::from);
     Ok(options)

@@ -177,7 +177,6 @@ pub fn prepare(
     stop: &AtomicBool,
 ) -> Result<Option<Population>, Failure> {
     if let Some(to) = &args.backup_to {
-        // Before hours of loading.
         engine.database().check_backup_directory(to)?;
     }
     let (population, fresh) = match Population::of(engine)? {
