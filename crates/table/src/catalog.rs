@@ -9,8 +9,8 @@
 //! * names of tables are unique: given out under `writing`.
 //!
 //! Lock order, outermost first: [`Shared::definition_change`] of one table → `writing` → `tables` →
-//! a table's state; `drops`, `leftovers` and `being_loaded` are taken last. Reading takes only `tables` or a state,
-//! for the time of a lookup.
+//! a table's state; `drops`, `leftovers` and `being_loaded` are taken last. Reading takes only
+//! `tables` or a state, for the time of a lookup.
 //!
 //! [`Shared::definition_change`]: crate::state::Shared::definition_change
 
