@@ -93,9 +93,13 @@ impl Store {
     }
 
     fn full(&self, needed: u64, cause: &TierError) -> TierError {
+        let held = match self.state.lock().space.shadows.count() {
+            0 => String::new(),
+            held => format!(", or let the archive or a backup have the {held} images that it lacks"),
+        };
         let message = format!(
             "the store is full: {needed} places are needed with what is kept free for writing, and {}. Delete \
-             something or make the volume larger",
+             something or make the volume larger{held}",
             cause.message
         );
         TierError::new(TierErrorKind::Full, message)

@@ -152,13 +152,22 @@ impl Store {
         Err(TierError::new(TierErrorKind::Damaged, message))
     }
 
-    /// Holds the places that the record at `lsn` names: for recovery, before the log is attached,
-    /// of each record of shadows that archive or backups may lack, in the order of the log.
+    /// Holds the places that the record at `lsn` names, and those of earlier ones no more that were
+    /// not held when it was appended: for recovery, before the log is attached, of each record of
+    /// shadows that archive or backups may lack, in the order of the log.
     ///
     /// Errors: the record is malformed.
     pub fn redo_held_shadows(&self, lsn: Lsn, record: Record<'_>) -> Result<(), Malformed> {
         let images = shadows_of(lsn, record)?;
+        if record.kind != Kind::PAGES_SHADOWED {
+            return Ok(());
+        }
         let state = &mut *self.state.lock();
+        let from = records::held_from(record)?;
+        state.space.shadows.forget_before(from);
+        if from.is_none() {
+            return Ok(());
+        }
         // The others were cut off since: their images are gone.
         let exists = |image: &ShadowImage| self.geometry.group_of_place(image.place) < state.space.groups();
         let images: Vec<ShadowImage> = images.into_iter().filter(exists).collect();
@@ -177,7 +186,8 @@ impl Store {
             return Some(ShadowsUnderWay { store: self, coming: None });
         }
         let (places, backed) = (count as u64, self.backed_places(&mut state));
-        let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
+        // Pages are still to be allocated while places are held: what is almost full holds none.
+        let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64 + backed / SHARE;
         if state.space.shadows.count() + places > (backed / SHARE).min(MOST)
             || state.places_needed(slack + places) > backed
         {

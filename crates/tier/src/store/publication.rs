@@ -12,7 +12,7 @@ use super::geometry::Place;
 use super::held_shadows::images_of;
 use super::meta_page::MetaId;
 use super::pins::{Failed, Pins};
-use super::records::Change;
+use super::records::{self, Change};
 use super::space::Pending;
 use super::state::{State, Store};
 use crate::error::TierError;
@@ -116,8 +116,12 @@ impl Store {
             let journal = self.journal()?;
             ids.iter().for_each(|id| assert!(state.cache.pin(*id), "seen in the cache under the same lock"));
             let kept = Pins::of_pinned(self, ids.to_vec());
+            let held_from = state.space.shadows.from;
             drop(state);
-            let body = P::encode(changes);
+            let mut body = P::encode(changes);
+            if publication.kind() == Kind::PAGES_SHADOWED {
+                records::put_held_from(&mut body, held_from);
+            }
             let record = Record { kind: publication.kind(), body: &body };
             let appended = match journal.append(record) {
                 Err(error) if error.kind == LogErrorKind::BufferFull => {

@@ -124,7 +124,8 @@ pub(crate) fn encode_publish(allocate: &[PageId], free: &[(PageId, Option<Place>
     out
 }
 
-/// Body of a `PAGES_MOVED` or `PAGES_SHADOWED` record. Every change is a `Change::Move`.
+/// Body of a `PAGES_MOVED` record, and beginning of that of a `PAGES_SHADOWED` one. Every change is
+/// a `Change::Move`.
 pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
     assert!(moves.len() <= CHANGES_MAX);
     let mut out = Vec::with_capacity(4 + 24 * moves.len());
@@ -144,6 +145,21 @@ pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
     }
     out
 }
+
+/// Ends the body of a `PAGES_SHADOWED` record: with the LSN from which shadows are held, or that none
+/// are. Recovery holds none of earlier records.
+pub(crate) fn put_held_from(body: &mut Vec<u8>, from: Option<Lsn>) {
+    body.put_u64(from.map_or(NONE_HELD, |from| from.0));
+}
+
+/// What [`put_held_from`] has put at the end of a body that has been decoded.
+pub(crate) fn held_from(record: Record<'_>) -> Result<Option<Lsn>, Malformed> {
+    let end = record.body.last_chunk::<8>().ok_or(Malformed { what: "a record of shadows ends early" })?;
+    let from = u64::from_le_bytes(*end);
+    Ok((from != NONE_HELD).then_some(Lsn(from)))
+}
+
+const NONE_HELD: u64 = u64::MAX;
 
 /// Body of a `GROUP_BACKING` record.
 pub(crate) fn encode_backing(group: u64, backed: bool) -> Vec<u8> {
@@ -244,6 +260,9 @@ pub(crate) fn decode(record: Record<'_>) -> Result<Vec<Change>, Malformed> {
                     checksum: reader.u32()?,
                     old: old(reader)?,
                 });
+            }
+            if record.kind == Kind::PAGES_SHADOWED {
+                reader.u64()?;
             }
         }
         Kind::PAGES_ADOPTED => {
@@ -351,9 +370,14 @@ mod tests {
     fn the_record_of_shadows_is_pinned() {
         let (page, version, place, checksum) = (PageId(1), Lsn(2), Place(9), 0x0102_0304);
         let change = Change::Move { page, version, place, checksum, old: Old::None };
-        assert_eq!(encode_moves(&[change]), [1, 1, 2, 9, 4, 3, 2, 1, 0]);
-        let record = Record { kind: Kind(0x15), body: &encode_moves(&[change]) };
-        assert_eq!((record.kind, decode(record).unwrap()), (Kind::PAGES_SHADOWED, vec![change]));
+        for (from, end) in [(Some(Lsn(7)), [7, 0, 0, 0, 0, 0, 0, 0]), (None, [0xff; 8])] {
+            let mut body = encode_moves(&[change]);
+            put_held_from(&mut body, from);
+            assert_eq!(body, [&[1, 1, 2, 9, 4, 3, 2, 1, 0][..], &end].concat());
+            let record = Record { kind: Kind(0x15), body: &body };
+            assert_eq!((record.kind, decode(record).unwrap()), (Kind::PAGES_SHADOWED, vec![change]));
+            assert_eq!(held_from(record), Ok(from));
+        }
     }
 
     #[test]

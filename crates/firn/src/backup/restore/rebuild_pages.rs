@@ -121,7 +121,11 @@ impl Site {
                 }
             }
             self.store.write_batch(&mut pages);
-            pages.into_iter().try_for_each(|write| write.outcome.map(drop))?;
+            for write in pages {
+                if !write.outcome?.is_taken() {
+                    return Err(Error::damaged(format!("the image of page {} was not taken", write.page)));
+                }
+            }
             self.settle_if_crowded()?;
         }
         Ok(())

@@ -63,10 +63,18 @@ impl Shadows {
     pub(crate) fn oldest(&self) -> Option<Lsn> {
         self.records.first_key_value().map(|(lsn, _)| *lsn)
     }
+    /// Forgets records before this LSN; without one, all.
+    pub(crate) fn forget_before(&mut self, from: Option<Lsn>) {
+        self.forget_while(|oldest, _| from.is_none_or(|from| oldest < from));
+    }
     /// Forgets the oldest records while the others name at least `kept` places.
     pub(crate) fn forget_oldest(&mut self, kept: u64) {
+        self.forget_while(|_, others| others >= kept);
+    }
+    /// Forgets the oldest record while `goes` says so of it, told how many places the others name.
+    fn forget_while(&mut self, goes: impl Fn(Lsn, u64) -> bool) {
         while let Some(oldest) = self.records.first_entry()
-            && self.places.len() as u64 >= kept + oldest.get().len() as u64
+            && goes(*oldest.key(), (self.places.len() as u64).saturating_sub(oldest.get().len() as u64))
         {
             for image in oldest.remove() {
                 self.forget(image.place);

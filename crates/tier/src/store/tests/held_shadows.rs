@@ -153,6 +153,33 @@ fn restarted(
     (store, log)
 }
 
+/// Cause: recovery knows not what an archive has that cannot be reached. Effect: it held all that the
+/// log names, and a store that cannot grow was full. Mend: each record says what is held.
+#[test]
+fn recovery_holds_no_more_than_was_held_with_the_newest_record() {
+    for (holds_at_end, expected) in [(true, 2), (false, 0)] {
+        let log = TestLog::new();
+        let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new("store"));
+        let store = create(memory.clone(), &log);
+        let others = allocate(&store, &log, 200).unwrap();
+        others.chunks(6).for_each(|some| drop(write(&store, &log, some)));
+        store.hold_shadows(Some(log.end()));
+        (0..2).for_each(|_| assert_eq!(shadow(&store, &log, 6).len(), 6));
+        let from = log.end();
+        store.hold_shadows(holds_at_end.then_some(from));
+        assert_eq!(all(&store), []);
+        assert_eq!(shadow(&store, &log, 2).len(), 2);
+        log.flush(log.end()).unwrap();
+        let (records, end) = (log.records(), log.end());
+        drop(store);
+        let store = recover_under(Policy::default(), memory, &records, Lsn::ZERO, Lsn::ZERO, end).unwrap();
+        for logged in records.iter().filter(|logged| logged.kind == Kind::PAGES_SHADOWED) {
+            store.redo_held_shadows(logged.lsn, logged.record()).unwrap();
+        }
+        assert_eq!(all(&store).len(), expected);
+    }
+}
+
 /// Allocates, writes, frees, shadows, empties, cuts off, holds less, and restarts, at random; what
 /// is held is there, and so are all pages.
 fn model(policy: Policy, seed: u64) {
