@@ -124,8 +124,8 @@ pub(crate) fn encode_publish(allocate: &[PageId], free: &[(PageId, Option<Place>
     out
 }
 
-/// Body of a `PAGES_MOVED` record, and beginning of that of a `PAGES_SHADOWED` one. Every change is
-/// a `Change::Move`.
+/// Body of a `PAGES_MOVED` record, and beginning of that of a `PAGES_SHADOWED` one. Every change
+/// is a `Change::Move`.
 pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
     assert!(moves.len() <= CHANGES_MAX);
     let mut out = Vec::with_capacity(4 + 24 * moves.len());
@@ -146,8 +146,8 @@ pub(crate) fn encode_moves(moves: &[Change]) -> Vec<u8> {
     out
 }
 
-/// Ends the body of a `PAGES_SHADOWED` record: with the LSN from which shadows are held, or that none
-/// are. Recovery holds none of earlier records.
+/// Ends the body of a `PAGES_SHADOWED` record: with the LSN from which shadows are held, or that
+/// none are. Recovery holds none of earlier records.
 pub(crate) fn put_held_from(body: &mut Vec<u8>, from: Option<Lsn>) {
     body.put_u64(from.map_or(NONE_HELD, |from| from.0));
 }

@@ -153,8 +153,8 @@ fn restarted(
     (store, log)
 }
 
-/// Cause: recovery knows not what an archive has that cannot be reached. Effect: it held all that the
-/// log names, and a store that cannot grow was full. Mend: each record says what is held.
+/// Cause: recovery knows not what an archive has that cannot be reached. Effect: it held all that
+/// the log names, and a store that cannot grow was full. Mend: each record says what is held.
 #[test]
 fn recovery_holds_no_more_than_was_held_with_the_newest_record() {
     for (holds_at_end, expected) in [(true, 2), (false, 0)] {
