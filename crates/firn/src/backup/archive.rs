@@ -87,6 +87,8 @@ struct Work {
     images: ShadowImages,
     /// Log before this LSN was given to the writer: it may be in the archive, acknowledged or not.
     attempted: Lsn,
+    /// Log before this LSN may name images of shadows that are not held: it is not followed.
+    not_held_before: Option<Lsn>,
     /// When log of less than `eager_bytes` began to wait.
     waiting_since: Option<Moment>,
     /// The writer has written since it began to follow the log, and the last write succeeded.
@@ -186,6 +188,7 @@ impl Archive {
                 unwritten: None,
                 images: ShadowImages::default(),
                 attempted: Lsn::ZERO,
+                not_held_before: None,
                 waiting_since: None,
                 has_written: false,
                 early_at: None,

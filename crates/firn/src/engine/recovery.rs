@@ -184,8 +184,14 @@ impl<'a> Opening<'a> {
         let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
         // Of an archive that is begun now no record before is known to be held.
         let is_known = self.archive_need.archive == self.had_archive;
-        let held = self.retention.archive().filter(|_| is_known);
-        held.map_or(Ok(()), |held| hold_again_before_redo(&self.store, scan, superblock, held))?;
+        let mut held = self.retention.archive().filter(|_| is_known);
+        if let Some(from) = held
+            && !hold_again_before_redo(&self.store, scan, superblock, from)?
+        {
+            // A gap, as of any log that the archive lacks and that cannot be read.
+            self.retention.revoke_archive();
+            held = None;
+        }
         let recovery = &mut self.recovery;
         let (changes, last_record) =
             analyse(scan, (superblock, held), tiers, &mut transactions, self.options, recovery, report)?;

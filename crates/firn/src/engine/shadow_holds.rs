@@ -38,26 +38,27 @@ impl Engine {
 }
 
 /// Holds the shadows before the redo start that the archive lacks, whose hold is `held`: all whose
-/// records lie at or after that.
+/// records lie at or after that. False if that log cannot be read: the archive lacks images then.
 pub(crate) fn hold_again_before_redo(
     store: &Store,
     scan: &LogScan,
     superblock: &Superblock,
     held: Lsn,
-) -> Result<(), Error> {
-    let Some(from) = superblock.extensions.shadows_from else { return Ok(()) };
+) -> Result<bool, Error> {
+    let Some(from) = superblock.extensions.shadows_from else { return Ok(true) };
     // After damage of older log the scan begins with the redo start. The archive will report it.
     let from = from.max(superblock.log_start());
     if from.max(held) >= superblock.redo_start {
-        return Ok(());
+        return Ok(true);
     }
     let mut records = scan.records(from);
-    while let Ok(Some((lsn, record))) = records.next()
-        && lsn < superblock.redo_start
-    {
+    loop {
+        let Ok(next) = records.next() else { return Ok(false) };
+        let Some((lsn, record)) = next.filter(|(lsn, _)| *lsn < superblock.redo_start) else {
+            return Ok(true);
+        };
         if record.kind == Kind::PAGES_SHADOWED && lsn >= held {
             store.redo_held_shadows(lsn, record)?;
         }
     }
-    Ok(())
 }

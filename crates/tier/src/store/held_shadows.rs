@@ -79,6 +79,12 @@ impl Store {
         self.state.lock().space.shadows.of_records(records)
     }
 
+    /// LSN of the newest record of a shadow that was not held when it was appended.
+    #[must_use]
+    pub fn newest_shadow_not_held(&self) -> Option<Lsn> {
+        self.state.lock().space.shadows.newest_not_held
+    }
+
     /// LSN of the oldest record of a shadow that is held.
     #[must_use]
     pub fn oldest_held_shadow(&self) -> Option<Lsn> {

@@ -135,9 +135,14 @@ impl Store {
             state
                 .apply(&self.geometry, (appended.first, record), changes)
                 .expect("checked before it was appended, under the same hold of `order`");
-            if publication.kind() == Kind::PAGES_SHADOWED && state.space.shadows.from.is_some() {
-                let images = images_of(appended.first, changes);
-                state.space.hold_shadows(&self.geometry, &images);
+            if publication.kind() == Kind::PAGES_SHADOWED {
+                match state.space.shadows.from {
+                    Some(_) => {
+                        let images = images_of(appended.first, changes);
+                        state.space.hold_shadows(&self.geometry, &images);
+                    }
+                    None => state.space.shadows.newest_not_held = Some(appended.first),
+                }
             }
             for place in changes.iter().filter_map(Change::taken_place) {
                 state.space.placed(place);

@@ -185,7 +185,8 @@ impl Store {
         let used = state.space.open_groups().map(|(group, available)| (group, all - u64::from(available)));
         let is_worth_it = |(group, used): &(u64, u64)| {
             let is_sparse = 4 * used <= COPIED_QUARTERS_MAX * all || extent == Extent::Tight;
-            *used > 0 && *used < all && is_sparse && !except.contains(group)
+            let is_free = !except.contains(group) && !state.space.has_held_shadows(&self.geometry, *group);
+            *used > 0 && *used < all && is_sparse && is_free
         };
         let mut found: Vec<(u64, u64)> = used.filter(is_worth_it).collect();
         found.sort_unstable_by_key(|(group, used)| (*used, Reverse(*group)));

@@ -34,8 +34,9 @@ impl Archive {
         }
         self.give_up_unreadable(engine, work);
         if work.tail.is_none() || engine.retention.archive().is_none() {
-            work.unwritten = None;
-            work.tail = Some(self.follow(engine, work)?);
+            (work.unwritten, work.tail) = (None, None);
+            let Some(tail) = self.follow(engine, work)? else { return Ok(Progress::Idle) };
+            work.tail = Some(tail);
         }
         if !work.has_written && work.attempted > engine.log.on_devices() {
             // The write before failed, and may have left this log in the archive all the same. No
@@ -190,20 +191,30 @@ impl Archive {
     }
 
     /// Begins to follow the log at the archive's end, or, if that log is gone, where the log
-    /// begins.
-    fn follow(&self, engine: &Engine, work: &mut Work) -> Result<LogTail, LogError> {
+    /// begins. `None` while the devices lack log that names images which are not held.
+    fn follow(&self, engine: &Engine, work: &mut Work) -> Result<Option<LogTail>, LogError> {
         let writer = work.writer.as_mut().expect("the caller has opened it");
         work.has_written = false;
         self.expect(engine, true);
         if engine.retention.archive().is_none() {
-            // The hold was revoked. It begins anew where all shadows behind are held.
-            {
+            // The hold was revoked. It begins anew, and the log where all shadows behind are held.
+            let from = {
                 let _superblock = engine.superblock.lock();
-                engine.retention.hold_archive(engine.log.on_devices());
-            }
+                let from = engine.log.on_devices();
+                engine.retention.hold_archive(from);
+                from
+            };
             let held = engine.settle_shadow_holds();
-            engine.log.flush_to_devices(held)?;
+            work.not_held_before =
+                engine.store.newest_shadow_not_held().filter(|lsn| *lsn >= from).map(|_| held);
+        }
+        if let Some(held) = work.not_held_before {
+            if engine.log.on_devices() < held {
+                engine.log.request_flush(held);
+                return Ok(None);
+            }
             engine.retention.advance_archive(engine.log.on_devices());
+            work.not_held_before = None;
         }
         // Neither the hold nor the log that it retains changes under the superblock's lock.
         let (identity, from) = {
@@ -233,7 +244,7 @@ impl Archive {
             None => from,
         };
         let tail = LogTail::new(engine.log.clone(), identity, from);
-        Ok(tail.with_read(work.read.take().unwrap_or_default()))
+        Ok(Some(tail.with_read(work.read.take().unwrap_or_default())))
     }
 
     /// Sets whether the log may expect the archive to acknowledge commits.

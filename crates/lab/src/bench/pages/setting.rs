@@ -72,7 +72,8 @@ pub struct BenchPages {
 pub type Shown<F> = (&'static str, fn(&F) -> f64);
 
 /// Measures a cell over a loaded database.
-type OverFile<C> = fn(&C, &Arc<Loaded>, u64, &'static AtomicBool) -> Result<<C as Cellular>::Found, Failure>;
+pub type OverFile<C> =
+    fn(&C, &Arc<Loaded>, u64, &'static AtomicBool) -> Result<<C as Cellular>::Found, Failure>;
 
 /// A run of the bench.
 pub struct Bench<'a> {

@@ -59,7 +59,12 @@ impl Space {
     pub(crate) fn is_held(&self, geometry: &Geometry, group: u64) -> bool {
         let first = group * geometry.places_per_group;
         let places = first..first + geometry.places_per_group;
-        self.held_places.range(places.clone()).next().is_some() || self.shadows.holds_any(places)
+        self.held_places.range(places).next().is_some() || self.has_held_shadows(geometry, group)
+    }
+    /// Whether a place of the group is held for the image of a shadow.
+    pub(crate) fn has_held_shadows(&self, geometry: &Geometry, group: u64) -> bool {
+        let first = group * geometry.places_per_group;
+        self.shadows.holds_any(first..first + geometry.places_per_group)
     }
     /// Places held: of writes under way, freed by records that are not durable, and of shadows
     /// whose pages are elsewhere.
