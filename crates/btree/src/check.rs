@@ -93,9 +93,7 @@ impl Tree {
         }
         Ok(walk.report)
     }
-}
 
-impl Tree {
     /// Shows every page to `visit` without reading leaves, which may have no content yet, or are to
     /// be freed; a child while its parent is latched. What others change meanwhile may be shown
     /// twice or not at all. Pages below one that cannot be read are not shown.

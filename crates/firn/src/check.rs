@@ -233,7 +233,6 @@ impl Database {
                 break;
             }
         }
-        unread.extend(engine.catalog.unread_trees().into_iter().map(|(_, tree)| (tree.id(), tree)));
         for tree in unread.values() {
             tree.visit_pages(&mut |page| pages.saw(page));
         }

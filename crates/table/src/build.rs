@@ -29,7 +29,7 @@ use crate::catalog::Catalog;
 use crate::catalog_rows::{self, TreeRow};
 use crate::definition::Definition;
 use crate::error::{TableError, TableErrorKind};
-use crate::index::{Entry, IndexDefinition, IndexSpec, IndexState, MAX_INDEXES, RowSource};
+use crate::index::{Entry, IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
 use crate::index_handle::Index;
 use crate::live_index::{LiveIndex, duplicate};
 use crate::naming::Naming;
@@ -52,10 +52,9 @@ const ATTEMPTS_MAX: u32 = 1000;
 const INSERTED_TOGETHER: usize = 256;
 
 /// What an index build may use.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct BuildLimits {
-    /// Bytes of memory for entries that are being sorted, at least [`BuildLimits::MEMORY_MIN`];
-    /// 0: 64 MiB.
+    /// Bytes of memory for entries that are being sorted, at least [`BuildLimits::MEMORY_MIN`].
     pub memory: usize,
     /// Where entries go that do not fit.
     pub spill: Option<Arc<SpillSpace>>,
@@ -64,10 +63,17 @@ pub struct BuildLimits {
 }
 
 impl BuildLimits {
+    pub const MEMORY: usize = 64 << 20;
     pub const MEMORY_MIN: usize = 64 << 10;
 
     fn memory(&self) -> usize {
-        if self.memory == 0 { 64 << 20 } else { self.memory.max(BuildLimits::MEMORY_MIN) }
+        self.memory.max(BuildLimits::MEMORY_MIN)
+    }
+}
+
+impl Default for BuildLimits {
+    fn default() -> BuildLimits {
+        BuildLimits { memory: BuildLimits::MEMORY, spill: None, cancel: None }
     }
 }
 
@@ -157,7 +163,6 @@ impl Build<'_> {
             false => self.load(&state, index, sorted)?,
             true => self.insert(&state, index, sorted)?,
         }
-        self.catalog.manager.register_tree((*index.tree).clone());
         self.exchange(|live| live.upkeep = Upkeep::Settled(notes.clone()))?;
         notes.close();
         let settled = self.table.shared.state()?;
@@ -223,11 +228,7 @@ impl Build<'_> {
             from = self.attempt(|txn| read_leaf(txn, (state, index), position, &mut batch, &mut entries))?;
             for Entry { key, value } in entries.drain(..) {
                 if self.limits.spill.is_none() && !sorter.has_memory_for(key.len() + value.len()) {
-                    if !inserted {
-                        // What writes to it may have to be undone.
-                        self.catalog.manager.register_tree((*index.tree).clone());
-                        inserted = true;
-                    }
+                    inserted = true;
                     let full = std::mem::replace(sorter, self.sorter(memory));
                     self.insert(state, index, full.finish(|| self.check_cancelled())?)?;
                 }
@@ -265,11 +266,19 @@ impl Build<'_> {
             row.map(|entry| entry.map(|Entry { key, value }| LoadedRow::new(key, (&value[..]).into())))
                 .transpose()
         });
-        manager.fill_tree(&index.tree, rows)
+        manager.fill_tree(&index.tree, rows)?;
+        self.register(index);
+        Ok(())
+    }
+
+    /// From now on transactions may write to the tree: what they write may have to be undone.
+    fn register(&self, index: &LiveIndex) {
+        self.catalog.manager.register_tree((*index.tree).clone());
     }
 
     /// Inserts entries as writers do.
     fn insert(&self, state: &State, index: &LiveIndex, mut sorted: Sorted) -> Result<(), TableError> {
+        self.register(index);
         let mut entries: Vec<Entry> = Vec::new();
         loop {
             entries.clear();
@@ -372,11 +381,7 @@ fn read_leaf(
             stored
         };
         let mut entry = Entry::default();
-        let row = match needs_value {
-            true => state.source(key, value)?,
-            false => RowSource::of_key(state.kind(), key),
-        };
-        index.entry(&row, &mut entry)?;
+        index.entry(&state.source_with(needs_value, key, value)?, &mut entry)?;
         check_row_size(&index.tree, &entry.key, &entry.value)?;
         entries.push(entry);
     }

@@ -12,7 +12,8 @@
 //! Why no note is missed in the change from 1 to 2: the builder puts the second stage in place,
 //! closes the notes, and only then walks through them; a writer looks whether they are closed after
 //! it has noted. Where the builder's latch on a leaf comes first, the writer finds them closed, and
-//! settles its own note. Nobody waits for a lock meanwhile but as for a row.
+//! settles its own note. Writers and the build wait for locks on notes and
+//! entries alone.
 //!
 //! Why the last note of an entry is the truth: changes of an entry are ordered by the lock on its
 //! row. A unique index's entry is shared by the rows that have its key one after the other; there
@@ -128,8 +129,8 @@ pub(crate) fn lead(
 
 impl State {
     /// Whether rows with these primary keys have, as `txn` wrote them or as they were committed at
-    /// one moment, the entry at `key` of a unique index. They are not locked: who changes them
-    /// changes the entry afterwards, and waits there for whoever has locked it.
+    /// one moment, the entry at `key` of a unique index. They are not locked: a writer of such a
+    /// row changes the entry afterwards, and waits there for the transaction that has locked it.
     pub(crate) fn have_entry(
         &self,
         txn: &Transaction,

@@ -287,6 +287,16 @@ impl State {
         self.indexes.iter().find(|index| index.tree.id() == tree)
     }
 
+    /// The row as entries are made from it, without its value if they need none.
+    pub(crate) fn source_with<'a>(
+        &'a self,
+        needs_value: bool,
+        key: &'a [u8],
+        value: &'a [u8],
+    ) -> Result<RowSource<'a>, TableError> {
+        if needs_value { self.source(key, value) } else { Ok(RowSource::of_key(self.kind(), key)) }
+    }
+
     /// The row as entries are made from it.
     pub(crate) fn source<'a>(&'a self, key: &'a [u8], value: &'a [u8]) -> Result<RowSource<'a>, TableError> {
         RowSource::new(self.kind(), key, value).map_err(|error| {

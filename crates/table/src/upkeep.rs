@@ -25,7 +25,7 @@ impl Upkeep {
 /// Notes on an index that is being built.
 pub(crate) struct Notes {
     pub(crate) tree: Arc<Tree>,
-    /// Whoever finds this set after it has written a note settles it.
+    /// A writer that finds this set after it has written a note settles that note.
     closed: AtomicBool,
 }
 

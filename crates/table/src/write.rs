@@ -222,13 +222,7 @@ impl Table {
         if state.indexes.is_empty() {
             return Ok(());
         }
-        let row = state.source(key, value)?;
-        let mut entry = Entry::default();
-        for index in &state.indexes {
-            index.entry(&row, &mut entry)?;
-            self.change_entry(txn, (state, index), (Change::Enter, &entry))?;
-        }
-        Ok(())
+        self.change_entries(txn, state, &state.source(key, value)?, Change::Enter)
     }
 
     /// Exchanges the entries of a row for those of its new value.
@@ -268,14 +262,22 @@ impl Table {
         if state.indexes.is_empty() {
             return Ok(());
         }
-        let row = match state.indexes_need_value() {
-            true => state.source(key, old)?,
-            false => RowSource::of_key(state.kind(), key),
-        };
+        let row = state.source_with(state.indexes_need_value(), key, old)?;
+        self.change_entries(txn, state, &row, Change::Leave)
+    }
+
+    /// Changes a row's entry in each index.
+    fn change_entries(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        row: &RowSource<'_>,
+        change: Change,
+    ) -> Result<(), TableError> {
         let mut entry = Entry::default();
         for index in &state.indexes {
-            index.entry(&row, &mut entry)?;
-            self.change_entry(txn, (state, index), (Change::Leave, &entry))?;
+            index.entry(row, &mut entry)?;
+            self.change_entry(txn, (state, index), (change, &entry))?;
         }
         Ok(())
     }
@@ -354,14 +356,11 @@ fn enter(txn: &mut Transaction, state: &State, index: &LiveIndex, entry: &Entry)
 
 fn leave(txn: &mut Transaction, state: &State, index: &LiveIndex, entry: &Entry) -> Result<(), TableError> {
     let mut scratch = txn.take_buffer();
-    if index.is_settled() && index.definition.spec.unique {
-        // Another row may have had it, too.
-        let is_there = txn.get_for_update(&index.tree, &entry.key, &mut scratch)?;
-        if !is_there || scratch != entry.value {
-            return Ok(());
-        }
-    }
-    let removed = txn.remove(&index.tree, &entry.key, &mut scratch)?;
+    // Of a unique index that is being built another row may have had it, too.
+    let is_own = !index.is_settled()
+        || !index.definition.spec.unique
+        || (txn.get_for_update(&index.tree, &entry.key, &mut scratch)? && scratch == entry.value);
+    let removed = is_own && txn.remove(&index.tree, &entry.key, &mut scratch)?;
     txn.keep_buffer(scratch);
     if removed || index.is_settled() {
         return Ok(());

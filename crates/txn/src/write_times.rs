@@ -70,7 +70,7 @@ impl WriteTimes {
         Timed { times: self, begun: clock::now(), beside }
     }
 
-    /// A write of `bytes` has taken `time`, with so many under way, this one included.
+    /// A write of `bytes` has taken `time`, with `under_way` writes at once, this one included.
     fn measured(&self, bytes: usize, time: Duration, under_way: usize) {
         let expected = self.expected.of_store(bytes as f64);
         if expected <= 0.0 {

@@ -133,7 +133,7 @@ pub(crate) struct Engine {
     pub array: Arc<LogArray>,
     /// Held while the cache is attached or detached.
     pub cache_changing: Mutex<()>,
-    /// Held while the store is told which shadows to hold.
+    /// Protects the order in which threads set from which LSN the store holds shadows.
     settling_shadows: Mutex<()>,
     /// Held during a step of maintenance: tables are freed by one thread at a time, which removes
     /// no ghost records meanwhile.

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use firndb_base::Lsn;
-use firndb_log::{Kind, LogScan};
+use firndb_log::LogScan;
 use firndb_tier::store::Store;
 
 impl Engine {
@@ -57,7 +57,7 @@ pub(crate) fn hold_again_before_redo(
         let Some((lsn, record)) = next.filter(|(lsn, _)| *lsn < superblock.redo_start) else {
             return Ok(true);
         };
-        if record.kind == Kind::PAGES_SHADOWED && lsn >= held {
+        if lsn >= held {
             store.redo_held_shadows(lsn, record)?;
         }
     }

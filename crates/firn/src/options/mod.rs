@@ -98,7 +98,7 @@ impl Default for Options {
             store_listener: None,
             spill_path: None,
             spill_bytes: 8 << 30,
-            index_build_bytes: 64 << 20,
+            index_build_bytes: BuildLimits::MEMORY,
             lock_deadline: None,
             close_patience: Duration::from_secs(30),
             recovery_time: Duration::from_millis(500),

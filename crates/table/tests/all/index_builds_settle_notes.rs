@@ -116,7 +116,7 @@ fn of_a_unique_key_that_moves_from_row_to_row() {
     let late = |txn: Transaction| {
         let mut other = world.begin();
         let refused = typed.insert(&mut other, &mail(-3, "m1")).unwrap_err();
-        assert_eq!(refused.kind, TableErrorKind::Duplicate, "settled by whoever asks first");
+        assert_eq!(refused.kind, TableErrorKind::Duplicate, "the first writer that asks settles it");
         typed.insert(&mut other, &mail(-4, "m2")).unwrap();
         other.commit().unwrap();
         txn.commit().unwrap();

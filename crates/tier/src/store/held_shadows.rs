@@ -164,10 +164,10 @@ impl Store {
     ///
     /// Errors: the record is malformed.
     pub fn redo_held_shadows(&self, lsn: Lsn, record: Record<'_>) -> Result<(), Malformed> {
-        let images = shadows_of(lsn, record)?;
         if record.kind != Kind::PAGES_SHADOWED {
             return Ok(());
         }
+        let images = shadows_of(lsn, record)?;
         let state = &mut *self.state.lock();
         let from = records::held_from(record)?;
         state.space.shadows.forget_before(from);

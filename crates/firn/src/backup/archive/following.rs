@@ -205,8 +205,7 @@ impl Archive {
                 from
             };
             let held = engine.settle_shadow_holds();
-            work.not_held_before =
-                engine.store.newest_shadow_not_held().filter(|lsn| *lsn >= from).map(|_| held);
+            work.not_held_before = (engine.store.newest_shadow_not_held() >= Some(from)).then_some(held);
         }
         if let Some(held) = work.not_held_before {
             if engine.log.on_devices() < held {

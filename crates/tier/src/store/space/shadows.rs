@@ -84,7 +84,7 @@ impl Shadows {
             }
         }
     }
-    /// Whether copies of so many bytes would be kept.
+    /// Whether there is DRAM for copies of this many more bytes.
     pub(crate) fn keeps(&self, bytes: usize) -> bool {
         self.from.is_some() && self.kept_bytes + bytes <= self.keep_bytes
     }
