@@ -83,7 +83,7 @@ impl<'a> Stored<'a> {
             }
             let is_new = match whole {
                 true if is_zeros(bytes) => txn.insert(tree, &key, &[])?,
-                true => txn.put_page(tree, &key, (bytes, true), &mut old)?.is_none(),
+                true => txn.put_page(tree, &key, bytes, &mut old)?.is_none(),
                 false => txn.insert(tree, &key, bytes)?,
             };
             if !is_new {

@@ -46,6 +46,7 @@ mod notes;
 mod order_key;
 mod page_file;
 mod page_file_ddl;
+mod page_parts;
 mod range;
 mod ranks;
 mod read_ahead;

@@ -3,6 +3,7 @@
 
 use crate::error::TableError;
 use crate::large::Part;
+use crate::page_parts::page_of_row;
 use crate::superseded::marked_page;
 use firndb_base::PageId;
 use firndb_base::codec::Malformed;
@@ -47,7 +48,7 @@ impl Naming {
         match self {
             Naming::None => Ok(None),
             Naming::Marks => marked_page(key).map(Some),
-            Naming::FileRows => named_page(RowHeader::split(value)?.1),
+            Naming::FileRows => page_of_row(key, RowHeader::split(value)?.1),
             Naming::LargeParts => match Part::decode(key) {
                 Ok(Part::Page(..)) => named_page(RowHeader::split(value)?.1),
                 _ => Ok(None),

@@ -10,8 +10,9 @@
 //! A file is as long as its last row says; a number without a row, before or past the end, is a
 //! page of zeros. Invariants:
 //! * content never changes in place: a write puts another page into the row, in the atomic group
-//!   that takes it into use. So snapshots, row locks, savepoints, prepared transactions, rollback
-//!   and recovery of page files are those of rows;
+//!   that takes it into use, or writes rows beside it ([`crate::page_parts`]). So snapshots, row
+//!   locks, savepoints, prepared transactions, rollback and recovery of page files are those of
+//!   rows;
 //! * every page is named by one row or one mark of [`crate::superseded`]: by the row while it is
 //!   the newest version, then by the mark, which the same transaction writes. A rollback takes both
 //!   back and frees the new page with the row's change (`Transaction::put_page`);
@@ -20,6 +21,7 @@
 
 use crate::error::{TableError, TableErrorKind};
 use crate::naming::{is_zeros, named_page};
+use crate::page_parts::{Part, RowKey};
 use crate::ranks;
 use crate::show;
 use crate::statement::whole_or_nothing;
@@ -61,7 +63,7 @@ pub struct PageFile {
     pub(crate) shared: Arc<SharedFile>,
 }
 
-fn key(page: u64) -> [u8; 8] {
+pub(crate) fn key(page: u64) -> [u8; 8] {
     page.to_be_bytes()
 }
 
@@ -116,7 +118,7 @@ impl PageFile {
             while let Some(from) = position {
                 position = txn.scan(&tree, &from, course, &mut batch)?;
                 if let Some((last, _)) = batch.iter().next() {
-                    return Ok(page_number(last)? + 1);
+                    return Ok(RowKey::decode(last)?.page() + 1);
                 }
             }
             Ok(0)
@@ -130,17 +132,19 @@ impl PageFile {
         let mut row = txn.take_buffer();
         // The snapshot is kept until the page is read: so it is not freed meanwhile.
         let outcome = txn.in_one_statement(|txn| {
-            if !txn.get(&tree, &key(page), &mut row)? {
+            let flag = txn.get_flagged(&tree, &key(page), &mut row)?;
+            if flag.is_none() {
                 row.clear();
             }
-            self.read_named(txn, page, &row, out)
+            self.read_named(txn, page, &row, out)?;
+            if flag == Some(true) { self.overlay(txn, &tree, page, out) } else { Ok(()) }
         });
         txn.keep_buffer(row);
         outcome
     }
 
     /// The content of the page that a row names.
-    fn read_named(
+    pub(crate) fn read_named(
         &self,
         txn: &Transaction,
         number: u64,
@@ -192,15 +196,16 @@ impl PageFile {
                 image.len()
             )));
         }
-        self.statement(txn, |txn, tree| self.put_image(txn, tree, page, (image, true)))
+        self.statement(txn, |txn, tree| self.put_image(txn, tree, page, image))
     }
 
-    fn put_image(
+    /// Makes a page whole, in place of what its row names and of its granules.
+    pub(crate) fn put_image(
         &self,
         txn: &mut Transaction,
         tree: &Tree,
         page: u64,
-        (image, whole): (&[u8], bool),
+        image: &[u8],
     ) -> Result<(), TableError> {
         if is_given_up(image) {
             return Err(TableError::bad_argument(format!(
@@ -209,17 +214,32 @@ impl PageFile {
             )));
         }
         let zeros = is_zeros(image);
-        if !zeros && txn.replace_image(tree, &key(page), (image, whole))? {
+        if !zeros && txn.replace_image(tree, &key(page), image)? {
             return Ok(());
         }
         let mut old = txn.take_buffer();
-        match zeros {
+        let flag = match zeros {
             true => txn.replace_flagged(tree, &key(page), (&[][..]).into(), &mut old)?,
-            false => txn.put_page(tree, &key(page), (image, whole), &mut old)?,
+            false => txn.put_page(tree, &key(page), image, &mut old)?,
         };
-        let outcome = self.supersede(txn, &key(page), &old);
+        let outcome = self.replaced(txn, tree, page, (flag, &old));
         txn.keep_buffer(old);
         outcome
+    }
+
+    /// After `txn` has replaced or removed the row of a page: what it was goes, with its granules.
+    fn replaced(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        page: u64,
+        (flag, old): (Option<bool>, &[u8]),
+    ) -> Result<(), TableError> {
+        if flag.is_none() {
+            return Ok(());
+        }
+        self.supersede(txn, &key(page), old)?;
+        if flag == Some(true) { self.remove_granules(txn, tree, page) } else { Ok(()) }
     }
 
     /// Marks the page that a row named before `txn` changed it. Where damage prevents that, the
@@ -246,7 +266,8 @@ impl PageFile {
         }
     }
 
-    /// Replaces a part of a page, and locks the page.
+    /// Replaces a part of a page, and locks the 128 bytes around each of its bytes, or all of the
+    /// page.
     pub fn write(
         &self,
         txn: &mut Transaction,
@@ -265,17 +286,7 @@ impl PageFile {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.statement(txn, |txn, tree| {
-            // The row is locked before the page is read, so no other write comes between.
-            let mut row = Vec::new();
-            if !txn.get_for_update(tree, &key(page), &mut row)? {
-                row.clear();
-            }
-            let mut image = Vec::with_capacity(size);
-            self.read_named(txn, page, &row, &mut image)?;
-            image[offset..offset + bytes.len()].copy_from_slice(bytes);
-            self.put_image(txn, tree, page, (&image, false))
-        })
+        self.statement(txn, |txn, tree| self.write_part(txn, tree, page, Part { offset, bytes }))
     }
 
     /// Makes a page one of zeros that takes no space. The file's length stays.
@@ -283,8 +294,8 @@ impl PageFile {
         check_number(page)?;
         self.statement(txn, |txn, tree| {
             let mut old = Vec::new();
-            txn.update_flagged(tree, &key(page), (&[][..]).into(), &mut old)?;
-            self.supersede(txn, &key(page), &old)
+            let flag = txn.update_flagged(tree, &key(page), (&[][..]).into(), &mut old)?;
+            self.replaced(txn, tree, page, (flag, &old))
         })
     }
 
@@ -300,12 +311,19 @@ impl PageFile {
             while let Some(from) = position {
                 position = txn.scan(tree, &from, Course::forward(None), &mut batch)?;
                 for (key, _) in batch.iter() {
+                    let page = match RowKey::decode(key) {
+                        Ok(RowKey::Page(page)) => Some(page),
+                        // Granules go with their pages.
+                        Ok(RowKey::Granule(..)) => continue,
+                        Err(_) => None,
+                    };
                     if removed.is_multiple_of(ROWS_BETWEEN_PACES) {
                         txn.manager().pace()?;
                     }
                     removed += 1;
-                    if txn.remove(tree, key, &mut old)? {
-                        self.supersede(txn, key, &old)?;
+                    let flag = txn.remove_flagged(tree, key, &mut old)?;
+                    if let Some(page) = page {
+                        self.replaced(txn, tree, page, (flag, &old))?;
                     }
                 }
             }
@@ -340,13 +358,6 @@ impl PageFile {
 impl std::fmt::Debug for PageFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PageFile({:?}, {})", self.shared.name, self.shared.id)
-    }
-}
-
-fn page_number(key: &[u8]) -> Result<u64, TableError> {
-    match <[u8; 8]>::try_from(key).map(u64::from_be_bytes) {
-        Ok(page) if page < FILE_PAGES_MAX => Ok(page),
-        _ => Err(TableError::damaged("a row of a page file has no page number as its key")),
     }
 }
 

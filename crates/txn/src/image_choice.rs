@@ -5,15 +5,15 @@ use crate::page_images::PageImage;
 /// How whole pages of page files become durable at commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PageRecovery {
-    /// Their content is logged, and written to its place later.
+    /// Their content is logged, and written to its place later. Parts of pages are logged alone.
     Log,
-    /// Their content is written to free places before the commit record, and is in no log.
+    /// Their content is written to free places before the commit record, and is in no log. A page
+    /// of which a part is written is written whole, too.
     Shadow,
-    /// Pages that were put whole as with `Shadow`, and those of which parts were written as with
-    /// `Log`.
+    /// Pages that were put whole as with `Shadow`, parts of pages as with `Log`.
     Hybrid,
-    /// As with `Log` or as with `Shadow`, whichever takes the devices less time for the images of
-    /// the transaction.
+    /// Pages that were put whole as with `Log` or as with `Shadow`, whichever takes the devices
+    /// less time for the images of the transaction; parts of pages as with `Log`.
     #[default]
     Adaptive,
 }
@@ -78,8 +78,7 @@ pub(crate) fn choose(
 ) -> (Vec<PageImage>, Vec<PageImage>) {
     match recovery {
         PageRecovery::Log => (images, Vec::new()),
-        PageRecovery::Shadow => (Vec::new(), images),
-        PageRecovery::Hybrid => images.into_iter().partition(|image| !image.whole),
+        PageRecovery::Shadow | PageRecovery::Hybrid => (Vec::new(), images),
         PageRecovery::Adaptive => {
             let (situation, costs) = adaptive(&images);
             match situation.shadows_pay(&costs) {
@@ -101,17 +100,16 @@ mod tests {
 
     #[test]
     fn the_kind_of_recovery_decides_which_images_are_logged() {
-        let image =
-            |page: u64, whole| PageImage { page: PageId(page), version: Lsn(page), bytes: vec![1], whole };
+        let image = |page: u64| PageImage { page: PageId(page), version: Lsn(page), bytes: vec![1] };
         for (recovery, images, logged, shadows) in [
             (PageRecovery::Log, 1000, &[1, 2, 3][..], &[][..]),
             (PageRecovery::Shadow, 1, &[], &[1, 2, 3]),
-            (PageRecovery::Hybrid, 1, &[2], &[1, 3]),
+            (PageRecovery::Hybrid, 1, &[], &[1, 2, 3]),
             (PageRecovery::Adaptive, 1, &[1, 2, 3], &[]),
             (PageRecovery::Adaptive, 1000, &[], &[1, 2, 3]),
         ] {
             let situation = Situation { images, ..ONE };
-            let all = vec![image(1, true), image(2, false), image(3, true)];
+            let all = vec![image(1), image(2), image(3)];
             let chosen = choose(recovery, all, |_| (situation, WriteCosts::ASSUMED));
             let pages = |images: &[PageImage]| images.iter().map(|image| image.page.0).collect::<Vec<_>>();
             assert_eq!(

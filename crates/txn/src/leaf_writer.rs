@@ -41,7 +41,7 @@ impl<'m> LeafWriter<'m> {
     /// Takes a leaf that is complete.
     pub fn add(&mut self, leaf: NewLeaf) -> Result<(), TxnError> {
         let NewLeaf { page, version, image } = leaf;
-        self.composed.push(PageImage { page, version, bytes: image, whole: true });
+        self.composed.push(PageImage { page, version, bytes: image });
         self.leaves += 1;
         if self.leaves.is_multiple_of(LEAVES_BETWEEN_PACES) {
             self.manager.pace()?;

@@ -33,8 +33,6 @@ pub(crate) struct PageImage {
     /// The version under which it is stored, if it is a shadow.
     pub version: Lsn,
     pub bytes: Vec<u8>,
-    /// It was put whole, and not made of a part and the page before.
-    pub whole: bool,
 }
 
 #[derive(Debug)]
@@ -173,7 +171,7 @@ mod tests {
     }
 
     fn image(page: u64) -> PageImage {
-        PageImage { page: PageId(page), version: Lsn(page), bytes: vec![page as u8; 100], whole: true }
+        PageImage { page: PageId(page), version: Lsn(page), bytes: vec![page as u8; 100] }
     }
 
     fn pages(images: &[PageImage]) -> Vec<u64> {

@@ -41,6 +41,12 @@ impl TxnManager {
         self.shadows.end_help();
     }
 
+    /// How images become durable.
+    #[must_use]
+    pub fn page_recovery(&self) -> PageRecovery {
+        self.options.page_recovery
+    }
+
     /// How many threads are to help.
     #[must_use]
     pub fn shadow_helpers(&self) -> usize {
@@ -100,21 +106,20 @@ impl TxnManager {
 impl Transaction {
     /// As [`Transaction::replace_flagged`], of a row that names a page: a page is taken into use
     /// with `image`, which is not all zeros, as its content, and the row becomes its number in
-    /// eight bytes. If the change is undone, the page is freed with it. `whole` says whether the
-    /// caller has put all of the page. The image is private until the transaction ends well
-    /// ([`Transaction::private_image`]).
+    /// eight bytes. If the change is undone, the page is freed with it. The image
+    /// is private until the transaction ends well ([`Transaction::private_image`]).
     pub fn put_page(
         &mut self,
         tree: &Tree,
         key: &[u8],
-        (image, whole): (&[u8], bool),
+        image: &[u8],
         old: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
         let before = self.write_naming(tree, key, old)?;
         let (page, version) = self.taken.take().expect("such a write takes a page into use");
         let index = self.next_index() - 1;
         self.manager.image_costs.rewrites.put(page, image.len());
-        let image = PageImage { page, version, bytes: image.to_vec(), whole };
+        let image = PageImage { page, version, bytes: image.to_vec() };
         let images = self.images.get_or_insert_default();
         images.add((tree.id(), key.into()), index, image, &self.manager.image_bytes);
         self.write_images_over_budget()?;
@@ -124,12 +129,7 @@ impl Transaction {
     /// Replaces the content of the page that a row names by another that is not all zeros, if this
     /// transaction has put it and no savepoint was made since; false, and nothing is changed, if it
     /// has not.
-    pub fn replace_image(
-        &mut self,
-        tree: &Tree,
-        key: &[u8],
-        (image, whole): (&[u8], bool),
-    ) -> Result<bool, TxnError> {
+    pub fn replace_image(&mut self, tree: &Tree, key: &[u8], image: &[u8]) -> Result<bool, TxnError> {
         if self.images.is_none() {
             return Ok(false);
         }
@@ -141,8 +141,16 @@ impl Transaction {
             return Ok(false);
         };
         private.bytes.copy_from_slice(image);
-        private.whole |= whole;
         Ok(true)
+    }
+
+    /// Whether [`Transaction::replace_image`] would replace the content of the page that the row
+    /// names.
+    #[must_use]
+    pub fn may_replace_image(&mut self, tree: &Tree, key: &[u8]) -> bool {
+        let savepoint = self.newest_savepoint.load(Ordering::Relaxed);
+        let images = self.images.as_mut();
+        images.and_then(|images| images.replaceable(tree.id(), key, savepoint)).is_some()
     }
 
     /// The content of a page that this transaction has put and not yet written.

@@ -75,9 +75,32 @@ impl Transaction {
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
-        let found = self.lock_and_read(tree, key, out);
+        let found = self.lock_and_read(tree, key, Mode::Exclusive, out);
         self.end_call();
         found
+    }
+
+    /// As [`Transaction::get_for_update_flagged`], but others can lock the row likewise: until all
+    /// of them have ended, no other transaction writes it, or locks it for update.
+    pub fn get_for_share_flagged(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
+        self.begin_write()?;
+        let found = self.lock_and_read(tree, key, Mode::Shared, out);
+        self.end_call();
+        found
+    }
+
+    /// Locks a row for update, unless that would have to wait: false.
+    pub fn try_lock_for_update(&mut self, tree: &Tree, key: &[u8]) -> Result<bool, TxnError> {
+        self.begin_write()?;
+        let me = self.ensure_state()?;
+        let locked = self.manager.locks.lock_key(me, tree.id(), key, Mode::Exclusive, &mut self.held);
+        self.end_call();
+        Ok(locked.is_ok())
     }
 
     /// The newest version of a row, if this transaction wrote it: its flag, or that it is deleted.
@@ -101,10 +124,11 @@ impl Transaction {
         &mut self,
         tree: &Tree,
         key: &[u8],
+        mode: Mode,
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
         let mut limit = None;
-        self.lock_key(tree.id(), key, Mode::Exclusive, &mut limit)?;
+        self.lock_key(tree.id(), key, mode, &mut limit)?;
         loop {
             let (found, writer) = self.get_current(tree, key, out, &mut limit)?;
             if self.options.isolation == Isolation::Serializable {
@@ -122,6 +146,15 @@ impl Transaction {
                 }
             }
         }
+    }
+
+    /// Whether what `writer` wrote cannot be undone any more, and this transaction may replace it
+    /// without a conflict: its own, or of a transaction that has ended and that its snapshot, if
+    /// its isolation has one for all of it, sees.
+    #[must_use]
+    pub fn may_replace(&self, writer: TxnId) -> bool {
+        let seen = || self.options.isolation != Isolation::Snapshot || self.sees(writer);
+        Some(writer) == self.id() || self.manager.has_ended(writer) && seen()
     }
 
     /// Whether its snapshot, if it has one now, sees what another transaction wrote.

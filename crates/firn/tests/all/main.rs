@@ -22,6 +22,7 @@ mod looking_does_not_touch;
 mod model;
 mod page_file_images;
 mod page_files;
+mod page_parts;
 mod profiles_decide_settings;
 mod queries;
 mod queries_spill;

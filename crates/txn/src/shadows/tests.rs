@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 fn image(page: u64) -> PageImage {
-    PageImage { page: PageId(page), version: Lsn(page), bytes: vec![1; 64], whole: true }
+    PageImage { page: PageId(page), version: Lsn(page), bytes: vec![1; 64] }
 }
 
 fn take(write: &mut PageWrite<'_>) {

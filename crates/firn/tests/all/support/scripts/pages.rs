@@ -15,6 +15,7 @@ pub fn scripts() -> Vec<Script> {
         Script::new("page files: more than fits into DRAM", twenty_pages, more_than_fits),
         Script::new("page files: cut and grown", twenty_pages, cut_and_grown),
         Script::new("page files: prepared", twenty_pages, prepared),
+        Script::new("page files: parts beside their pages", twenty_pages, parts_beside_pages),
         Script::new("page files: created and dropped", no_pages, created_and_dropped),
         Script::new("page files: recovery", twenty_pages, recovery).crashed(),
         Script::new("large values: replaced and freed", ten_values, replaced_and_freed),
@@ -122,6 +123,43 @@ fn prepared(session: &mut Session) {
         session.steps(6);
         session.verify();
     }
+}
+
+/// Parts of one granule of eight, and of two, which may stand beside their page; a third puts it
+/// whole.
+fn parts_beside_pages(session: &mut Session) {
+    for version in 2..5u64 {
+        let part = |at: u64| [(version * 16 + at) as u8; 40];
+        session.transact(|work| {
+            (0..12)
+                .try_for_each(|page| work.write_page("a", page, 128 * page as usize % 900, &part(page)))?;
+            (0..6).try_for_each(|page| work.write_page("a", page, 250, &part(page)))?;
+            let savepoint = work.savepoint();
+            (0..3).try_for_each(|page| work.write_page("a", page, 600, &part(page)))?;
+            work.put_page("a", 4, &image(4, version, PAGE))?;
+            work.roll_back_to(&savepoint)?;
+            (1..4).try_for_each(|page| work.write_page("a", page, 800, &part(page)))?;
+            work.read_file("a")
+        });
+        session.transact_and_roll_back(|work| {
+            (0..20).try_for_each(|page| work.write_page("a", page, 30, &part(page)))?;
+            work.free_page("a", 5)?;
+            work.set_pages("a", 8)?;
+            work.checkpoint()
+        });
+        session.prepare(b"parts", |work| {
+            (8..12).try_for_each(|page| work.write_page("a", page, 400, &part(page)))?;
+            work.write_page("a", 13, 30, &part(13))
+        });
+        session.transact(|work| {
+            (14..17).try_for_each(|page| work.write_page("a", page, 500, &part(page)))?;
+            work.free_page("a", 17)
+        });
+        session.steps(3);
+        session.finish_prepared(b"parts", version % 2 == 0);
+        session.steps(4);
+    }
+    session.verify();
 }
 
 fn created_and_dropped(session: &mut Session) {

@@ -1,0 +1,354 @@
+//! Parts of pages: *granules* beside the row of their page.
+//!
+//! A write of a part does not put a new page: it leaves the page that the row names as it is, and
+//! keeps what differs from it in rows of its own, which stand behind that row in the same tree:
+//!
+//! ```text
+//! number: u64 BE                   →  page: u64, flag: there may be granules
+//! number: u64 BE  granule: u16 BE  →  its 128 bytes, in place of those of the page
+//! ```
+//!
+//! So a part is logged like a change of a row, by the bytes that differ, with its before-image, and
+//! has the versions, locks and recovery of rows. Invariants:
+//! * a visible granule's page row is visible, names a page, and has its flag set;
+//! * who writes a granule has the page's row locked, shared, and the granule's; who replaces the
+//!   page or its flag has written its row, which waits for the former. So parts of different
+//!   granules are written side by side, and no page is replaced under a part;
+//! * with the page's row locked for update, or written, a granule that is written by a transaction
+//!   that has not ended belongs to one that lost its shared locks: it was prepared, or recovery
+//!   found it. Such a row is waited for like any;
+//! * a page that is put whole has no granules, and its flag is not set.
+//!
+//! A page with more than a quarter of its bytes in granules is put whole by the next write of a
+//! part, unless another transaction is writing parts of it: that may have to wait for it in turn.
+
+use crate::error::TableError;
+use crate::naming::named_page;
+use crate::page_file::{FILE_PAGES_MAX, PageFile, key};
+use crate::show;
+use firndb_base::PageId;
+use firndb_btree::{Direction, Position, Tree, Visit};
+use firndb_txn::{Course, PageRecovery, RowBatch, RowHeader, RowValue, Transaction, TxnError};
+use std::ops::Range;
+
+/// Bytes of a granule.
+const GRANULE: usize = 128;
+/// A page of which more than one part in so many is in granules is put whole.
+const PUT_WHOLE_ABOVE: usize = 4;
+
+/// What the key of a page file's row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowKey {
+    Page(u64),
+    /// A page's number, and which of its granules.
+    Granule(u64, usize),
+}
+
+impl RowKey {
+    pub(crate) fn decode(key: &[u8]) -> Result<RowKey, TableError> {
+        let malformed = || TableError::damaged("a row of a page file has no page number as its key");
+        let (page, granule) = key.split_first_chunk().ok_or_else(malformed)?;
+        let page = u64::from_be_bytes(*page);
+        if page >= FILE_PAGES_MAX {
+            return Err(malformed());
+        }
+        match *granule {
+            [] => Ok(RowKey::Page(page)),
+            [high, low] => Ok(RowKey::Granule(page, u16::from_be_bytes([high, low]).into())),
+            _ => Err(malformed()),
+        }
+    }
+
+    /// The number of the page.
+    pub(crate) fn page(self) -> u64 {
+        let (RowKey::Page(page) | RowKey::Granule(page, _)) = self;
+        page
+    }
+}
+
+fn granule_key(page: u64, granule: usize) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[..8].copy_from_slice(&key(page));
+    bytes[8..].copy_from_slice(&u16::try_from(granule).expect("a page has fewer").to_be_bytes());
+    bytes
+}
+
+/// The bytes of a granule in a page of `page_size` bytes. All page sizes are multiples of it.
+fn bytes_of(granule: usize) -> Range<usize> {
+    granule * GRANULE..(granule + 1) * GRANULE
+}
+
+/// Puts a granule over the page's bytes.
+fn put_over(image: &mut [u8], granule: usize, content: &[u8]) -> Result<(), TableError> {
+    match image.get_mut(bytes_of(granule)) {
+        Some(bytes) if content.len() == GRANULE => bytes.copy_from_slice(content),
+        _ => return Err(TableError::damaged("a granule of a page file that does not fit its page")),
+    }
+    Ok(())
+}
+
+/// A part of a page that is being written.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) offset: usize,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Part<'_> {
+    fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.bytes.len()
+    }
+
+    /// The granules that it touches.
+    fn granules(&self) -> Range<usize> {
+        let Range { start, end } = self.range();
+        start / GRANULE..end.div_ceil(GRANULE)
+    }
+
+    /// Writes it over the bytes of the page from `start` on.
+    fn put_over(&self, bytes: &mut [u8], start: usize) {
+        let Range { start: from, end: to } = self.range();
+        let (from, to) = (from.max(start), to.min(start + bytes.len()));
+        bytes[from - start..to - start].copy_from_slice(&self.bytes[from - self.offset..to - self.offset]);
+    }
+}
+
+/// A page's row, locked.
+#[derive(Clone, Copy)]
+struct Locked<'a> {
+    page: u64,
+    /// Empty: a page of zeros.
+    row: &'a [u8],
+    flagged: bool,
+}
+
+/// The current granules of a page, with their writers; ghosts are none.
+type Current = Vec<(usize, firndb_base::TxnId)>;
+
+/// Looks through the current versions of a page's granules, whether the caller sees them or not.
+fn current_granules(tree: &Tree, page: u64) -> Result<Current, TableError> {
+    let (mut current, mut outcome) = (Current::new(), Ok(()));
+    let mut position = Some(Position::At(granule_key(page, 0).to_vec()));
+    while let Some(from) = position {
+        position = tree.visit_leaf(&from, Direction::Forward, |key, value| {
+            let entry = || match (RowKey::decode(key)?, RowHeader::split(value)?.0) {
+                (RowKey::Granule(of, granule), header) if of == page => Ok(Some((granule, header))),
+                _ => Ok(None),
+            };
+            match entry() {
+                Ok(Some((_, header))) if header.ghost => Visit::Continue,
+                Ok(Some((granule, header))) => {
+                    current.push((granule, header.writer));
+                    Visit::Continue
+                }
+                Ok(None) => Visit::Stop,
+                Err(error) => {
+                    outcome = Err(error);
+                    Visit::GiveUp
+                }
+            }
+        })?;
+        if position.as_ref().is_some_and(|next| is_behind(next, page)) {
+            break;
+        }
+    }
+    outcome.map(|()| current)
+}
+
+/// Whether no granule of the page lies at the position, or behind it.
+fn is_behind(position: &Position, page: u64) -> bool {
+    matches!(position, Position::At(key) | Position::Past(key) if key[..] >= self::key(page + 1)[..])
+}
+
+impl PageFile {
+    /// Puts the granules that `txn` sees over the page's bytes.
+    pub(crate) fn overlay(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        page: u64,
+        image: &mut [u8],
+    ) -> Result<(), TableError> {
+        let end = key(page + 1);
+        let mut batch = RowBatch::new();
+        let mut position = Some(Position::At(granule_key(page, 0).to_vec()));
+        while let Some(from) = position {
+            position = txn.scan(tree, &from, Course::forward(Some(&end)), &mut batch)?;
+            for (key, content) in batch.iter() {
+                let placed = match RowKey::decode(key)? {
+                    RowKey::Granule(_, granule) => put_over(image, granule, content),
+                    RowKey::Page(_) => unreachable!("the range lies between two pages"),
+                };
+                placed.map_err(|error| TableError::damaged(format!("row {}: {error}", show::Bytes(key))))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes all granules of a page whose row `txn` has written.
+    pub(crate) fn remove_granules(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        page: u64,
+    ) -> Result<(), TableError> {
+        let mut old = txn.take_buffer();
+        let outcome = current_granules(tree, page)?
+            .into_iter()
+            .try_for_each(|(granule, _)| txn.remove(tree, &granule_key(page, granule), &mut old).map(|_| ()));
+        txn.keep_buffer(old);
+        Ok(outcome?)
+    }
+
+    /// Writes a part of a page, which is not empty and lies within it.
+    pub(crate) fn write_part(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        page: u64,
+        part: Part<'_>,
+    ) -> Result<(), TableError> {
+        let mut row = txn.take_buffer();
+        let shared = self.parts_are_logged() && has_granules(tree, page)?;
+        let mut flag = match shared {
+            true => txn.get_for_share_flagged(tree, &key(page), &mut row)?,
+            false => txn.get_for_update_flagged(tree, &key(page), &mut row)?,
+        };
+        if shared && flag != Some(true) {
+            // Put whole meanwhile, or freed.
+            flag = txn.get_for_update_flagged(tree, &key(page), &mut row)?;
+        }
+        if flag.is_none() {
+            row.clear();
+        }
+        let locked = Locked { page, row: &row, flagged: flag == Some(true) };
+        let outcome = match self.has_to_be_whole(txn, tree, locked, part) {
+            Ok(true) => self.write_whole(txn, tree, locked, part),
+            Ok(false) => self.write_granules(txn, tree, locked, part),
+            Err(error) => Err(error),
+        };
+        txn.keep_buffer(row);
+        outcome
+    }
+
+    fn parts_are_logged(&self) -> bool {
+        self.shared.manager.page_recovery() != PageRecovery::Shadow
+    }
+
+    /// Whether the page is put whole, with the part in it; then its row is locked for update.
+    fn has_to_be_whole(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        Locked { page, row, flagged }: Locked<'_>,
+        part: Part<'_>,
+    ) -> Result<bool, TableError> {
+        if row.is_empty() || !self.parts_are_logged() {
+            return Ok(true);
+        }
+        if !flagged && txn.may_replace_image(tree, &key(page)) {
+            return Ok(true);
+        }
+        let current = if flagged { current_granules(tree, page)? } else { Current::new() };
+        let touched = part.granules();
+        let others = current.iter().filter(|(granule, _)| !touched.contains(granule)).count();
+        let few = self.page_size() / PUT_WHOLE_ABOVE / GRANULE;
+        if others + touched.len() <= few {
+            return Ok(false);
+        }
+        if !flagged {
+            return Ok(true);
+        }
+        let free = txn.try_lock_for_update(tree, &key(page))?;
+        // No other writer of parts is left but such as have lost their locks.
+        Ok(free && current_granules(tree, page)?.iter().all(|(_, writer)| txn.may_replace(*writer)))
+    }
+
+    /// Puts the page whole. Its row is locked for update.
+    fn write_whole(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        Locked { page, row, flagged }: Locked<'_>,
+        part: Part<'_>,
+    ) -> Result<(), TableError> {
+        let mut image = Vec::with_capacity(self.page_size());
+        self.read_named(txn, page, row, &mut image)?;
+        let granules = if flagged { current_granules(tree, page)? } else { Current::new() };
+        let mut content = Vec::new();
+        for (granule, _) in granules {
+            if txn.get_for_update(tree, &granule_key(page, granule), &mut content)? {
+                put_over(&mut image, granule, &content)?;
+            }
+        }
+        part.put_over(&mut image, 0);
+        self.put_image(txn, tree, page, &image)
+    }
+
+    /// Writes the granules that a part touches. The page's row, which names a page, is locked: for
+    /// update, unless its flag is set.
+    fn write_granules(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        Locked { page, row, flagged }: Locked<'_>,
+        part: Part<'_>,
+    ) -> Result<(), TableError> {
+        if !flagged {
+            let mut old = txn.take_buffer();
+            let value = RowValue { payload: row, flag: true };
+            txn.replace_flagged(tree, &key(page), value, &mut old)?;
+            txn.keep_buffer(old);
+        }
+        let mut image = txn.take_buffer();
+        let mut content = txn.take_buffer();
+        image.clear();
+        let mut each = |granule: usize| {
+            let (key, bytes) = (granule_key(page, granule), bytes_of(granule));
+            let covered = part.range();
+            let is_covered = covered.start <= bytes.start && bytes.end <= covered.end;
+            if is_covered || !txn.get_for_update(tree, &key, &mut content)? {
+                if image.is_empty() && !is_covered {
+                    self.read_named(txn, page, row, &mut image)?;
+                }
+                content.clear();
+                content.resize(GRANULE, 0);
+                if !is_covered {
+                    content.copy_from_slice(&image[bytes.clone()]);
+                }
+            }
+            if content.len() != GRANULE {
+                return Err(TableError::damaged(format!(
+                    "row {} holds {} bytes of a page, not {GRANULE}",
+                    show::Bytes(&key),
+                    content.len()
+                )));
+            }
+            part.put_over(&mut content, bytes.start);
+            Ok(txn.put(tree, &key, &content)?)
+        };
+        let outcome = part.granules().try_for_each(&mut each);
+        txn.keep_buffer(image);
+        txn.keep_buffer(content);
+        outcome
+    }
+}
+
+/// Whether the current version of a page's row has its flag set, be it visible or not: a hint, by
+/// which to choose the lock.
+fn has_granules(tree: &Tree, page: u64) -> Result<bool, TableError> {
+    let flag = tree.get(&key(page), |value| match value {
+        Some(value) => RowHeader::split(value).map(|(header, _)| !header.ghost && header.flag),
+        None => Ok(false),
+    })?;
+    Ok(flag.map_err(TxnError::from)?)
+}
+
+/// The page that a row of a page file names, if it names one.
+pub(crate) fn page_of_row(key: &[u8], payload: &[u8]) -> Result<Option<PageId>, TableError> {
+    match RowKey::decode(key)? {
+        RowKey::Page(_) => named_page(payload),
+        RowKey::Granule(..) if payload.len() == GRANULE || payload.is_empty() => Ok(None),
+        RowKey::Granule(..) => Err(TableError::damaged("a granule of a page file with another length")),
+    }
+}
