@@ -1,15 +1,18 @@
 //! Parts of pages: *granules* beside the row of their page.
 //!
 //! A write of a part does not put a new page: it leaves the page that the row names as it is, and
-//! keeps what differs from it in rows of its own, which stand behind that row in the same tree:
+//! keeps what differs from it in rows of its own, which stand behind that row in the same tree. A
+//! granule is 128 bytes of the page; its row holds those from the first that was written to the
+//! last:
 //!
 //! ```text
 //! number: u64 BE                   →  page: u64, flag: there may be granules
-//! number: u64 BE  granule: u16 BE  →  its 128 bytes, in place of those of the page
+//! number: u64 BE  granule: u16 BE  →  start: u8, bytes in place of the granule's from there on
 //! ```
 //!
 //! So a part is logged like a change of a row, by the bytes that differ, with its before-image, and
-//! has the versions, locks and recovery of rows. Invariants:
+//! has the versions, locks and recovery of rows. The page is read only for bytes between two parts
+//! of one granule. Invariants:
 //! * a visible granule's page row is visible, names a page, and has its flag set;
 //! * who writes a granule has the page's row locked, shared, and the granule's; who replaces the
 //!   page or its flag has written its row, which waits for the former. So parts of different
@@ -78,12 +81,22 @@ fn bytes_of(granule: usize) -> Range<usize> {
     granule * GRANULE..(granule + 1) * GRANULE
 }
 
-/// Puts a granule over the page's bytes.
-fn put_over(image: &mut [u8], granule: usize, content: &[u8]) -> Result<(), TableError> {
-    match image.get_mut(bytes_of(granule)) {
-        Some(bytes) if content.len() == GRANULE => bytes.copy_from_slice(content),
-        _ => return Err(TableError::damaged("a granule of a page file that does not fit its page")),
+/// The bytes that a granule's row holds, and where they begin in the granule.
+fn held(row: &[u8]) -> Result<(usize, &[u8]), TableError> {
+    match row.split_first() {
+        Some((&start, bytes)) if !bytes.is_empty() && usize::from(start) + bytes.len() <= GRANULE => {
+            Ok((start.into(), bytes))
+        }
+        _ => Err(TableError::damaged("a granule of a page file does not fit into 128 bytes")),
     }
+}
+
+/// Puts what a granule's row holds over the page's bytes.
+fn put_over(image: &mut [u8], granule: usize, row: &[u8]) -> Result<(), TableError> {
+    let (start, bytes) = held(row)?;
+    let of_page = image.get_mut(bytes_of(granule));
+    let of_page = of_page.ok_or_else(|| TableError::damaged("a granule lies beyond its page"))?;
+    of_page[start..start + bytes.len()].copy_from_slice(bytes);
     Ok(())
 }
 
@@ -105,11 +118,11 @@ impl Part<'_> {
         start / GRANULE..end.div_ceil(GRANULE)
     }
 
-    /// Writes it over the bytes of the page from `start` on.
-    fn put_over(&self, bytes: &mut [u8], start: usize) {
-        let Range { start: from, end: to } = self.range();
-        let (from, to) = (from.max(start), to.min(start + bytes.len()));
-        bytes[from - start..to - start].copy_from_slice(&self.bytes[from - self.offset..to - self.offset]);
+    /// What of it lies in a granule: its bytes, and where they begin in the granule.
+    fn within(&self, granule: usize) -> (usize, &[u8]) {
+        let (part, of_granule) = (self.range(), bytes_of(granule));
+        let (from, to) = (part.start.max(of_granule.start), part.end.min(of_granule.end));
+        (from - of_granule.start, &self.bytes[from - part.start..to - part.start])
     }
 }
 
@@ -281,7 +294,7 @@ impl PageFile {
                 put_over(&mut image, granule, &content)?;
             }
         }
-        part.put_over(&mut image, 0);
+        image[part.range()].copy_from_slice(part.bytes);
         self.put_image(txn, tree, page, &image)
     }
 
@@ -300,36 +313,37 @@ impl PageFile {
             txn.replace_flagged(tree, &key(page), value, &mut old)?;
             txn.keep_buffer(old);
         }
-        let mut image = txn.take_buffer();
-        let mut content = txn.take_buffer();
-        image.clear();
-        let mut each = |granule: usize| {
-            let (key, bytes) = (granule_key(page, granule), bytes_of(granule));
-            let covered = part.range();
-            let is_covered = covered.start <= bytes.start && bytes.end <= covered.end;
-            if is_covered || !txn.get_for_update(tree, &key, &mut content)? {
-                if image.is_empty() && !is_covered {
-                    self.read_named(txn, page, row, &mut image)?;
-                }
-                content.clear();
-                content.resize(GRANULE, 0);
-                if !is_covered {
-                    content.copy_from_slice(&image[bytes.clone()]);
+        let (mut old, mut new, mut image) = (txn.take_buffer(), txn.take_buffer(), Vec::new());
+        let outcome = part.granules().try_for_each(|granule| {
+            let (key, (start, bytes)) = (granule_key(page, granule), part.within(granule));
+            let is_all = bytes.len() == GRANULE;
+            new.clear();
+            if is_all || !txn.get_for_update(tree, &key, &mut old)? {
+                new.push(start as u8);
+                new.extend_from_slice(bytes);
+                return Ok(txn.put(tree, &key, &new)?);
+            }
+            let (first, before) = held(&old)?;
+            let all = first.min(start)..(first + before.len()).max(start + bytes.len());
+            new.push(all.start as u8);
+            match all.len() <= before.len() + bytes.len() {
+                true => new.resize(1 + all.len(), 0),
+                // There are bytes between them.
+                false => {
+                    if image.is_empty() {
+                        self.read_named(txn, page, row, &mut image)?;
+                    }
+                    new.extend_from_slice(&image[bytes_of(granule)][all.clone()]);
                 }
             }
-            if content.len() != GRANULE {
-                return Err(TableError::damaged(format!(
-                    "row {} holds {} bytes of a page, not {GRANULE}",
-                    show::Bytes(&key),
-                    content.len()
-                )));
+            for (at, bytes) in [(first, before), (start, bytes)] {
+                let at = 1 + at - all.start;
+                new[at..at + bytes.len()].copy_from_slice(bytes);
             }
-            part.put_over(&mut content, bytes.start);
-            Ok(txn.put(tree, &key, &content)?)
-        };
-        let outcome = part.granules().try_for_each(&mut each);
-        txn.keep_buffer(image);
-        txn.keep_buffer(content);
+            Ok(txn.put(tree, &key, &new)?)
+        });
+        txn.keep_buffer(old);
+        txn.keep_buffer(new);
         outcome
     }
 }
@@ -348,7 +362,8 @@ fn has_granules(tree: &Tree, page: u64) -> Result<bool, TableError> {
 pub(crate) fn page_of_row(key: &[u8], payload: &[u8]) -> Result<Option<PageId>, TableError> {
     match RowKey::decode(key)? {
         RowKey::Page(_) => named_page(payload),
-        RowKey::Granule(..) if payload.len() == GRANULE || payload.is_empty() => Ok(None),
-        RowKey::Granule(..) => Err(TableError::damaged("a granule of a page file with another length")),
+        // A ghost's is empty.
+        RowKey::Granule(..) if payload.is_empty() => Ok(None),
+        RowKey::Granule(..) => held(payload).map(|_| None),
     }
 }
