@@ -29,9 +29,9 @@ use crate::error::TableError;
 use crate::naming::named_page;
 use crate::page_file::{FILE_PAGES_MAX, PageFile, key};
 use crate::show;
-use firndb_base::PageId;
+use firndb_base::{PageId, TxnId};
 use firndb_btree::{Direction, Position, Tree, Visit};
-use firndb_txn::{Course, PageRecovery, RowBatch, RowHeader, RowValue, Transaction, TxnError};
+use firndb_txn::{Course, PageRecovery, RowBatch, RowHeader, RowValue, Transaction};
 use std::ops::Range;
 
 /// Bytes of a granule.
@@ -135,37 +135,51 @@ struct Locked<'a> {
     flagged: bool,
 }
 
-/// The current granules of a page, with their writers; ghosts are none.
-type Current = Vec<(usize, firndb_base::TxnId)>;
+/// The current versions of a page's rows, be they visible or not: a hint, unless its row is locked.
+#[derive(Default)]
+struct Current {
+    /// The page's row has its flag set.
+    flagged: bool,
+    /// Granules with their writers; ghosts are none.
+    granules: Vec<(usize, TxnId)>,
+}
 
-/// Looks through the current versions of a page's granules, whether the caller sees them or not.
-fn current_granules(tree: &Tree, page: u64) -> Result<Current, TableError> {
-    let (mut current, mut outcome) = (Current::new(), Ok(()));
-    let mut position = Some(Position::At(granule_key(page, 0).to_vec()));
-    while let Some(from) = position {
-        position = tree.visit_leaf(&from, Direction::Forward, |key, value| {
-            let entry = || match (RowKey::decode(key)?, RowHeader::split(value)?.0) {
-                (RowKey::Granule(of, granule), header) if of == page => Ok(Some((granule, header))),
-                _ => Ok(None),
-            };
-            match entry() {
-                Ok(Some((_, header))) if header.ghost => Visit::Continue,
-                Ok(Some((granule, header))) => {
-                    current.push((granule, header.writer));
-                    Visit::Continue
+impl Current {
+    fn of(tree: &Tree, page: u64) -> Result<Current, TableError> {
+        let (mut current, mut outcome) = (Current::default(), Ok(()));
+        let mut position = Some(Position::At(key(page).to_vec()));
+        while let Some(from) = position {
+            position = tree.visit_leaf(&from, Direction::Forward, |key, value| {
+                let added = RowKey::decode(key).and_then(|key| current.add(page, key, value));
+                match added {
+                    Ok(true) => Visit::Continue,
+                    Ok(false) => Visit::Stop,
+                    Err(error) => {
+                        outcome = Err(error);
+                        Visit::GiveUp
+                    }
                 }
-                Ok(None) => Visit::Stop,
-                Err(error) => {
-                    outcome = Err(error);
-                    Visit::GiveUp
-                }
+            })?;
+            if position.as_ref().is_some_and(|next| is_behind(next, page)) {
+                break;
             }
-        })?;
-        if position.as_ref().is_some_and(|next| is_behind(next, page)) {
-            break;
         }
+        outcome.map(|()| current)
     }
-    outcome.map(|()| current)
+
+    /// Adds a row; false if it is not one of the page's.
+    fn add(&mut self, page: u64, key: RowKey, value: &[u8]) -> Result<bool, TableError> {
+        if key.page() != page {
+            return Ok(false);
+        }
+        let (header, _) = RowHeader::split(value)?;
+        match key {
+            _ if header.ghost => {}
+            RowKey::Page(_) => self.flagged = header.flag,
+            RowKey::Granule(_, granule) => self.granules.push((granule, header.writer)),
+        }
+        Ok(true)
+    }
 }
 
 /// Whether no granule of the page lies at the position, or behind it.
@@ -206,7 +220,9 @@ impl PageFile {
         page: u64,
     ) -> Result<(), TableError> {
         let mut old = txn.take_buffer();
-        let outcome = current_granules(tree, page)?
+        let current = Current::of(tree, page)?;
+        let outcome = current
+            .granules
             .into_iter()
             .try_for_each(|(granule, _)| txn.remove(tree, &granule_key(page, granule), &mut old).map(|_| ()));
         txn.keep_buffer(old);
@@ -222,7 +238,8 @@ impl PageFile {
         part: Part<'_>,
     ) -> Result<(), TableError> {
         let mut row = txn.take_buffer();
-        let shared = self.parts_are_logged() && has_granules(tree, page)?;
+        let current = Current::of(tree, page)?;
+        let shared = self.parts_are_logged() && current.flagged;
         let mut flag = match shared {
             true => txn.get_for_share_flagged(tree, &key(page), &mut row)?,
             false => txn.get_for_update_flagged(tree, &key(page), &mut row)?,
@@ -235,7 +252,7 @@ impl PageFile {
             row.clear();
         }
         let locked = Locked { page, row: &row, flagged: flag == Some(true) };
-        let outcome = match self.has_to_be_whole(txn, tree, locked, part) {
+        let outcome = match self.has_to_be_whole(txn, tree, locked, (part, &current)) {
             Ok(true) => self.write_whole(txn, tree, locked, part),
             Ok(false) => self.write_granules(txn, tree, locked, part),
             Err(error) => Err(error),
@@ -249,12 +266,13 @@ impl PageFile {
     }
 
     /// Whether the page is put whole, with the part in it; then its row is locked for update.
+    /// `current` was before it was locked.
     fn has_to_be_whole(
         &self,
         txn: &mut Transaction,
         tree: &Tree,
         Locked { page, row, flagged }: Locked<'_>,
-        part: Part<'_>,
+        (part, current): (Part<'_>, &Current),
     ) -> Result<bool, TableError> {
         if row.is_empty() || !self.parts_are_logged() {
             return Ok(true);
@@ -262,9 +280,8 @@ impl PageFile {
         if !flagged && txn.may_replace_image(tree, &key(page)) {
             return Ok(true);
         }
-        let current = if flagged { current_granules(tree, page)? } else { Current::new() };
         let touched = part.granules();
-        let others = current.iter().filter(|(granule, _)| !touched.contains(granule)).count();
+        let others = current.granules.iter().filter(|(granule, _)| !touched.contains(granule)).count();
         let few = self.page_size() / PUT_WHOLE_ABOVE / GRANULE;
         if others + touched.len() <= few {
             return Ok(false);
@@ -274,7 +291,7 @@ impl PageFile {
         }
         let free = txn.try_lock_for_update(tree, &key(page))?;
         // No other writer of parts is left but such as have lost their locks.
-        Ok(free && current_granules(tree, page)?.iter().all(|(_, writer)| txn.may_replace(*writer)))
+        Ok(free && Current::of(tree, page)?.granules.iter().all(|(_, writer)| txn.may_replace(*writer)))
     }
 
     /// Puts the page whole. Its row is locked for update.
@@ -287,9 +304,9 @@ impl PageFile {
     ) -> Result<(), TableError> {
         let mut image = Vec::with_capacity(self.page_size());
         self.read_named(txn, page, row, &mut image)?;
-        let granules = if flagged { current_granules(tree, page)? } else { Current::new() };
+        let current = if flagged { Current::of(tree, page)? } else { Current::default() };
         let mut content = Vec::new();
-        for (granule, _) in granules {
+        for (granule, _) in current.granules {
             if txn.get_for_update(tree, &granule_key(page, granule), &mut content)? {
                 put_over(&mut image, granule, &content)?;
             }
@@ -346,16 +363,6 @@ impl PageFile {
         txn.keep_buffer(new);
         outcome
     }
-}
-
-/// Whether the current version of a page's row has its flag set, be it visible or not: a hint, by
-/// which to choose the lock.
-fn has_granules(tree: &Tree, page: u64) -> Result<bool, TableError> {
-    let flag = tree.get(&key(page), |value| match value {
-        Some(value) => RowHeader::split(value).map(|(header, _)| !header.ghost && header.flag),
-        None => Ok(false),
-    })?;
-    Ok(flag.map_err(TxnError::from)?)
 }
 
 /// The page that a row of a page file names, if it names one.

@@ -20,6 +20,7 @@
 //! `table.txt`. Needs valgrind and objdump; where they are missing `--check` says so and succeeds.
 
 mod callgrind;
+mod pages;
 mod workload;
 
 use callgrind::Counts;

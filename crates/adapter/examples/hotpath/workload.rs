@@ -1,6 +1,6 @@
 //! What is counted: the databases, and the operations on them.
 
-use crate::Error;
+use crate::{Error, pages};
 use firndb::{Database, Deltas, Direction, Isolation, KeyRange, Options, Progress, Table};
 use firndb_adapter::FirnEngine;
 use firndb_workloads::tpcc::{
@@ -56,11 +56,12 @@ pub mod measured {
         mix new_order payment order_status delivery stock_level
         get update get_for_update_and_update insert_random insert_ascending
         first_of_range ten_of_range begin_update_commit_async
+        put_page_logged put_page_shadow read_page write_page_part
     }
 }
 
 /// Counts `runs` runs of an operation, all made by one call of `work`.
-fn count(name: &str, runs: u64, work: &mut dyn FnMut()) {
+pub fn count(name: &str, runs: u64, work: &mut dyn FnMut()) {
     // In the order in which callgrind writes its dumps.
     println!("counted {name} {runs}");
     measured::by_name(name)(work);
@@ -69,7 +70,7 @@ fn count(name: &str, runs: u64, work: &mut dyn FnMut()) {
 /// A flash cache of a third of the database, which DRAM holds as a whole: it cannot help.
 const CACHE_BYTES: u64 = 32 << 20;
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options::new()
         .buffer_bytes(1 << 30)
         .log(|log| log.devices(1))
@@ -112,7 +113,7 @@ fn from(key: &[u8]) -> KeyRange {
     KeyRange::new(Bound::Included(key), Bound::Unbounded)
 }
 
-/// Makes both databases.
+/// Makes the databases.
 pub fn load(dir: &Path) -> Result<(), Error> {
     load_tpcc(&dir.join("tpcc"), Tier::Plain)?;
     let db = options().open(dir.join("rows"))?;
@@ -124,7 +125,8 @@ pub fn load(dir: &Path) -> Result<(), Error> {
                 .try_for_each(|number| tx.insert(&table, &row_key(2 * number), &[number as u8; VALUE_LEN]))
         })?;
     }
-    Ok(db.close()?)
+    db.close()?;
+    pages::load(&dir.join("pages"))
 }
 
 /// Makes a database of one warehouse.
@@ -156,7 +158,8 @@ pub fn run_mix(dir: &Path, tier: Tier, transactions: u64) -> Result<(), Error> {
 /// Runs everything; callgrind counts what is in [`measured`].
 pub fn run(dir: &Path) -> Result<(), Error> {
     run_tpcc(&dir.join("tpcc"))?;
-    run_rows(&dir.join("rows"))
+    run_rows(&dir.join("rows"))?;
+    pages::run(&dir.join("pages"))
 }
 
 fn run_tpcc(dir: &Path) -> Result<(), Error> {
