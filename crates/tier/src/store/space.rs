@@ -11,6 +11,7 @@
 //! opening reads none of them.
 
 mod closed;
+mod page_numbers;
 pub(crate) mod shadows;
 
 use super::bitmap::{self, Which};
@@ -64,6 +65,8 @@ pub(crate) struct Space {
     pub shadows: Shadows,
     reserved: BTreeSet<u64>,
     freed_pages: BTreeSet<u64>,
+    /// No page number is available in segments of this group before this one.
+    no_page_before: (u64, usize),
     pending: VecDeque<Pending>,
     /// Places chosen by writes under way.
     pub in_flight: u64,
@@ -103,6 +106,7 @@ impl Space {
             shadows: Shadows::default(),
             reserved: BTreeSet::new(),
             freed_pages: BTreeSet::new(),
+            no_page_before: (0, 0),
             pending: VecDeque::new(),
             in_flight: 0,
             segments: Segments::default(),
@@ -148,14 +152,17 @@ impl Space {
         if !now.learned {
             return;
         }
-        self.by_places.remove(&(now.places, Reverse(group)));
+        let before = now;
         change(&mut now);
-        if now.places > 0 {
-            self.by_places.insert((now.places, Reverse(group)));
+        if now.places != before.places {
+            self.by_places.remove(&(before.places, Reverse(group)));
+            if now.places > 0 {
+                self.by_places.insert((now.places, Reverse(group)));
+            }
         }
-        if now.pages > 0 {
+        if now.pages > 0 && before.pages == 0 {
             self.with_pages.insert(group);
-        } else {
+        } else if now.pages == 0 {
             self.with_pages.remove(&group);
         }
         self.groups[group as usize] = now;
@@ -196,6 +203,7 @@ impl Space {
             self.unbacked.insert(group);
         }
         self.groups[group as usize].learned = true;
+        self.look_from_first_segment(group);
         self.change(group, |space| (space.places, space.idle, space.pages) = (places, idle, pages));
         while self.groups.get(self.learned_to as usize).is_some_and(|group| group.learned) {
             self.learned_to += 1;
@@ -232,42 +240,6 @@ impl Space {
     /// Number of available places of the learned group that has the most.
     pub(crate) fn most_places(&self) -> u32 {
         self.by_places.last().map_or(0, |(places, _)| *places)
-    }
-
-    /// The learned group to take page numbers from: the lowest, which keeps the map dense.
-    pub(crate) fn group_for_page(&self) -> Option<u64> {
-        self.with_pages.first().copied()
-    }
-    /// Reserves the lowest available page number of a learned group; `None` if its bitmap page has
-    /// fewer than was learned, since it is damaged.
-    pub(crate) fn reserve_page(&mut self, geometry: &Geometry, group: u64, body: &[u8]) -> Option<PageId> {
-        let base = group * geometry.places_per_group;
-        for segment in 0..geometry.segments() {
-            let free = !bitmap::word(geometry, body, Which::Pages, segment) & geometry.segment_mask(segment);
-            if free == 0 {
-                continue;
-            }
-            let start = base + segment as u64 * SEGMENT_PLACES;
-            let range = start..start + SEGMENT_PLACES;
-            let held = mask_of(&self.reserved, range.clone()) | mask_of(&self.freed_pages, range);
-            let free = free & !held;
-            if free != 0 {
-                let page = PageId(start + u64::from(free.trailing_zeros()));
-                assert!(self.reserved.insert(page.0));
-                self.change(group, |space| space.pages -= 1);
-                return Some(page);
-            }
-        }
-        None
-    }
-    /// Releases a reserved page number.
-    pub(crate) fn unreserve(&mut self, geometry: &Geometry, page: PageId) {
-        assert!(self.reserved.remove(&page.0), "{page:?} was not reserved");
-        self.change(geometry.group_of_page(page), |space| space.pages += 1);
-    }
-    /// Notes that a reserved page number is allocated: the bitmap keeps it from now on.
-    pub(crate) fn allocated(&mut self, page: PageId) {
-        assert!(self.reserved.remove(&page.0), "{page:?} was not reserved");
     }
 
     /// The learned group to take places from next. There is one as long as any has a place.
@@ -486,7 +458,7 @@ impl Space {
             }
             for page in pending.pages {
                 assert!(self.freed_pages.remove(&page.0));
-                self.change(geometry.group_of_page(page), |space| space.pages += 1);
+                self.page_is_available(geometry, page);
             }
         }
     }
