@@ -12,8 +12,8 @@ use firndb::{
     Database, Direction, ErrorKind, Index, Isolation, KeyRange, Table, TableSpec, TransactionOptions,
 };
 use firndb_workloads::{
-    Access, Commit, CommitMode, Engine, EngineError, Found, IndexId, Outcome, Part, PendingCommit, Retry,
-    Scan, Schema, Session, TableId, Transaction, Visit, Visitor,
+    Access, Change, Commit, CommitMode, Engine, EngineError, Found, IndexId, Outcome, Part, PendingCommit,
+    Retry, Scan, Schema, Session, TableId, Transaction, Visit, Visitor,
 };
 
 /// A Firn database with a workload's tables.
@@ -211,6 +211,21 @@ impl Transaction for FirnTransaction<'_> {
     fn put(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {
         let table = &self.engine.tables[table.0];
         self.tx.put(table, key, row).map(|_| ()).map_err(failed)
+    }
+    fn update_with(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        row: &mut Vec<u8>,
+        change: &mut dyn FnMut(&mut [u8]),
+    ) -> Outcome<bool> {
+        let table = &self.engine.tables[table.0];
+        self.tx.update_with(table, key, row, |row| change(row)).map_err(failed)
+    }
+    fn update_many_with(&mut self, table: TableId, keys: &[&[u8]], change: Change<'_>) -> Outcome<()> {
+        let table = &self.engine.tables[table.0];
+        let in_place = |number, row: Option<&mut Vec<u8>>| change(number, row.map(Vec::as_mut_slice));
+        self.tx.update_many_with(table, keys, in_place).map_err(failed)
     }
     fn delete(&mut self, table: TableId, key: &[u8]) -> Outcome<bool> {
         let table = &self.engine.tables[table.0];

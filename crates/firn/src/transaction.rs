@@ -192,6 +192,47 @@ impl Transaction {
         self.write(|txn| table.inner.update(txn, key, value)).map_err(|error| of_table(&table.inner, error))
     }
 
+    /// Replaces a row by what `change` makes of it, in `value`; false if there is none. As
+    /// [`Transaction::get_for_update_into`] and [`Transaction::update`], at the cost of the latter.
+    ///
+    /// `change` is called while the row's page is latched: it must be short, and must not use the
+    /// database or wait for another thread. It may be called again, with the row as it is then: the
+    /// last call counts.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = firndb::Database::open(dir.path().join("db"))?;
+    /// # let counters = db.create_table("counters")?;
+    /// # db.transact(|tx| tx.put(&counters, b"visits", &1u64.to_le_bytes()))?;
+    /// let mut row = Vec::new();
+    /// let is_there = db.transact(|tx| tx.update_with(&counters, b"visits", &mut row, |row| row[0] += 1))?;
+    /// assert!(is_there && row == 2u64.to_le_bytes());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn update_with(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &mut Vec<u8>,
+        mut change: impl FnMut(&mut Vec<u8>),
+    ) -> Result<bool, Error> {
+        self.write(|txn| table.inner.update_with(txn, key, value, &mut change))
+            .map_err(|error| of_table(&table.inner, error))
+    }
+
+    /// As [`Transaction::update_with`], of many rows as one statement, one after the other in the
+    /// order of their keys, which may come in any and repeat. `change` is called with a key's number
+    /// and its row, or without one if there is none. What is not in memory is read together.
+    pub fn update_many_with<K: AsRef<[u8]>>(
+        &mut self,
+        table: &Table,
+        keys: &[K],
+        mut change: impl FnMut(usize, Option<&mut Vec<u8>>),
+    ) -> Result<(), Error> {
+        self.write(|txn| table.inner.update_many_with(txn, keys, &mut change))
+            .map_err(|error| of_table(&table.inner, error))
+    }
+
     /// Deletes a row; false if there is none.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<bool, Error> {
         self.write(|txn| table.inner.delete(txn, key)).map_err(|error| of_table(&table.inner, error))

@@ -329,6 +329,8 @@ pub(crate) struct Shared {
     /// That of the present state; past all of them once the table is dropped. Written under
     /// `state`.
     generation: AtomicU64,
+    /// The last list of rows to be changed met leaves that were not in memory. A hint.
+    pub(crate) leaves_are_missing: AtomicBool,
     /// Whether large values may be marked to be freed.
     pub(crate) has_marks: AtomicBool,
     /// Held by the background step that frees them.
@@ -349,6 +351,7 @@ impl Shared {
             manager,
             generation: AtomicU64::new(state.generation),
             state: ranks::STATE.rwlock(Some(Arc::new(state))),
+            leaves_are_missing: AtomicBool::new(false),
             // Until a scan of the tree shows otherwise: an earlier epoch may have left some.
             has_marks: AtomicBool::new(true),
             reaping: Mutex::default(),

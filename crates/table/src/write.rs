@@ -47,6 +47,35 @@ impl Table {
         self.update_bytes(txn, key, value, Bytes::Given)
     }
 
+    /// Replaces the row at `key` by what `change` makes of it, in `value`; false if there is none. As
+    /// [`Table::get_for_update`] and [`Table::update`], at the cost of the latter.
+    ///
+    /// `change` is called under a latch: it must not block or use the database. It may be called
+    /// again, with the row as it is then: the last call counts.
+    pub fn update_with(
+        &self,
+        txn: &mut Transaction,
+        key: &[u8],
+        value: &mut Vec<u8>,
+        change: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Result<bool, TableError> {
+        self.statement(txn, |txn, state| self.change_row(txn, state, key, value, change))
+    }
+
+    /// As [`Table::update_with`], of many rows, one after the other in the order of their keys, as
+    /// one statement. The keys may come in any order and repeat; `change` is called with a key's
+    /// number and its row, or without a row if there is none.
+    pub fn update_many_with<K: AsRef<[u8]>>(
+        &self,
+        txn: &mut Transaction,
+        keys: &[K],
+        change: &mut dyn FnMut(usize, Option<&mut Vec<u8>>),
+    ) -> Result<(), TableError> {
+        let mut order: Vec<(&[u8], usize)> = keys.iter().map(AsRef::as_ref).zip(0..).collect();
+        order.sort_unstable();
+        self.statement(txn, |txn, state| self.change_rows(txn, state, &order, change))
+    }
+
     /// Deletes the row at `key`; false if there is none.
     pub fn delete(&self, txn: &mut Transaction, key: &[u8]) -> Result<bool, TableError> {
         self.statement(txn, |txn, state| {
@@ -111,18 +140,98 @@ impl Table {
         value: &[u8],
         bytes: Bytes,
     ) -> Result<bool, TableError> {
-        self.statement(txn, |txn, state| {
-            bytes.check(state, key, value)?;
-            let stored = Stored::new(txn, state, key, value)?;
-            let mut old = txn.take_buffer();
-            let before = txn.update_flagged(&state.tree, key, stored.row(), &mut old)?;
-            if before.is_none() {
-                return Ok(false);
+        self.statement(txn, |txn, state| self.update_row(txn, state, key, value, bytes))
+    }
+
+    fn update_row(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        key: &[u8],
+        value: &[u8],
+        bytes: Bytes,
+    ) -> Result<bool, TableError> {
+        bytes.check(state, key, value)?;
+        let stored = Stored::new(txn, state, key, value)?;
+        let mut old = txn.take_buffer();
+        let before = txn.update_flagged(&state.tree, key, stored.row(), &mut old)?;
+        if before.is_none() {
+            return Ok(false);
+        }
+        self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, &mut old)))?;
+        txn.keep_buffer(old);
+        Ok(true)
+    }
+
+    /// Changes a row where it is, or, if it was or becomes a large value, reads and replaces it.
+    fn change_row(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        key: &[u8],
+        value: &mut Vec<u8>,
+        change: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> Result<bool, TableError> {
+        let page_size = state.tree.pool().page_size();
+        let (mut old, mut checked, mut stays_inline) = (txn.take_buffer(), Ok(()), true);
+        let before = txn.edit(&state.tree, key, value, &mut |row, new| {
+            stays_inline = !row.flag;
+            if stays_inline {
+                old.clear();
+                old.extend_from_slice(row.payload);
+                change(new);
+                checked = Bytes::Given.check(state, key, new);
+                stays_inline = large::fits_row(page_size, key.len(), new.len());
             }
-            self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, &mut old)))?;
+            stays_inline && checked.is_ok()
+        })?;
+        checked?;
+        if before.is_none() {
             txn.keep_buffer(old);
-            Ok(true)
-        })
+            return Ok(false);
+        }
+        if !stays_inline {
+            let is_there = state.get_for_update(txn, key, value)?;
+            if is_there {
+                change(value);
+            }
+            return Ok(is_there && self.update_row(txn, state, key, value, Bytes::Given)?);
+        }
+        self.after_write(txn, state, key, &Stored::Inline(value), value, Some((false, &mut old)))?;
+        txn.keep_buffer(old);
+        Ok(true)
+    }
+
+    /// Changes rows, given with their numbers, which ascend by key. Once a leaf was not in memory,
+    /// those to come are read together; and where that was so the last time, all of them are.
+    fn change_rows(
+        &self,
+        txn: &mut Transaction,
+        state: &State,
+        rows: &[(&[u8], usize)],
+        change: &mut dyn FnMut(usize, Option<&mut Vec<u8>>),
+    ) -> Result<(), TableError> {
+        let (pool, missing) = (state.tree.pool(), &self.shared.leaves_are_missing);
+        let bring_in = |txn: &Transaction, rows: &[(&[u8], usize)]| {
+            let keys: Vec<&[u8]> = rows.iter().map(|(key, _)| *key).collect();
+            txn.bring_in(&state.tree, &keys)
+        };
+        let mut is_brought = missing.load(Ordering::Relaxed);
+        if is_brought && !bring_in(txn, rows)? {
+            missing.store(false, Ordering::Relaxed);
+        }
+        let (misses, mut value) = (pool.misses(), Vec::new());
+        for (at, &(key, number)) in rows.iter().enumerate() {
+            if !self.change_row(txn, state, key, &mut value, &mut |row| change(number, Some(row)))? {
+                change(number, None);
+            }
+            if !is_brought && pool.misses() != misses {
+                missing.store(true, Ordering::Relaxed);
+                is_brought = true;
+                bring_in(txn, &rows[at + 1..])?;
+            }
+        }
+        Ok(())
     }
 
     /// What follows the write of the row itself. `before`: flag and bytes that it had, if it was

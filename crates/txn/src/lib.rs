@@ -101,4 +101,4 @@ pub use statement_view::StatementView;
 pub use token::TxnToken;
 pub use transaction::{Savepoint, Transaction};
 pub use waits::StatementLimit;
-pub use write::check_row_size;
+pub use write::{Edit, check_row_size};

@@ -169,6 +169,23 @@ impl Transaction {
         outcome
     }
 
+    /// Reads what is not in memory of the leaves of `keys`, which ascend, together; whether there was
+    /// anything. A hint: the leaves of a long list may be gone again.
+    pub fn bring_in(&self, tree: &Tree, keys: &[&[u8]]) -> Result<bool, TxnError> {
+        let (mut absent, mut missing) = (Vec::new(), Missing::default());
+        for piece in keys.chunks(2 * tree.pool().read_ahead_pages()) {
+            absent.clear();
+            missing.clear();
+            tree.visit_in_memory(piece, PageUse::Working, &mut absent, &mut missing, |_, _| ())?;
+            if !absent.is_empty() {
+                let rest: Vec<&[u8]> = absent.iter().map(|at| piece[*at]).collect();
+                tree.bring_in_missing(&rest, PageUse::Working, &mut missing)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Locks the keys and shows their rows to `each`, in the order of the keys.
     fn show_locked<K: AsRef<[u8]>>(
         &mut self,

@@ -18,6 +18,10 @@ use firndb_base::{PageId, TreeId, TxnId};
 use firndb_btree::{Change, Tree};
 use firndb_log::LogClass;
 
+mod former;
+pub use former::Edit;
+use former::Former;
+
 /// What a write wants.
 #[derive(Clone, Copy)]
 enum Intent<'a> {
@@ -31,6 +35,8 @@ enum Intent<'a> {
     NamePage,
     /// Delete, if there is a row.
     Delete,
+    /// Replace by what the caller makes of it ([`Former::Edited`]), if there is a row.
+    Edit,
 }
 
 impl<'a> Intent<'a> {
@@ -39,15 +45,19 @@ impl<'a> Intent<'a> {
         match self {
             Intent::Put(_) | Intent::NamePage => true,
             Intent::Insert(_) => !existed,
-            Intent::Update(_) | Intent::Delete => existed,
+            Intent::Update(_) | Intent::Delete | Intent::Edit => existed,
         }
     }
     /// The row afterwards; `name` is that of the page taken into use for it, if there is one.
-    fn value(self, name: &'a [u8]) -> Option<RowValue<'a>> {
+    fn value(self, name: &'a [u8], former: &'a Former<'_>) -> Option<RowValue<'a>> {
         match self {
             Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) => Some(value),
             Intent::NamePage => Some(name.into()),
             Intent::Delete => None,
+            Intent::Edit => {
+                let Former::Edited(new, _) = former else { panic!("it comes with what edits the row") };
+                Some(new.as_slice().into())
+            }
         }
     }
 }
@@ -122,8 +132,7 @@ struct Attempt<'a> {
     tree: TreeId,
     key: &'a [u8],
     intent: Intent<'a>,
-    /// Gets the payload before.
-    old: Option<&'a mut Vec<u8>>,
+    former: Former<'a>,
     /// The undo entry has been made.
     pushed: bool,
     /// There is a ghost.
@@ -153,15 +162,18 @@ impl Attempt<'_> {
         let before = row.and_then(|(header, _)| (!header.ghost).then_some(header.flag));
         let existed = before.is_some();
         self.over_ghost = row.is_some() && !existed;
-        if let (Some(old), Some((_, payload)), true) = (self.old.as_deref_mut(), row, existed) {
-            old.clear();
-            old.extend_from_slice(payload);
-        }
-        if !intent.applies(existed) {
+        let wanted = match (row, before) {
+            (Some((_, payload)), Some(flag)) => self.former.take(RowValue { payload, flag }),
+            _ => true,
+        };
+        if !wanted || !intent.applies(existed) {
             return Ok(Outcome::Nothing { before });
         }
         let name = page.map_or([0; PAGE_NAME_LEN], |page| page.0.to_le_bytes());
-        let value = intent.value(&name);
+        let value = intent.value(&name, &self.former);
+        if let (Intent::Edit, Some(value)) = (intent, value) {
+            check_size(manager.pool.page_size(), key, value.payload)?;
+        }
         let mut versions = state.versions.lock();
         let index = versions.next_index();
         check_undo_index(index)?;
@@ -185,7 +197,7 @@ impl Transaction {
     /// `Cancelled`, `ReadOnly`, `TooLarge`, `Full`, `LogFull`, and those after which the database
     /// must be reopened. A write that fails has changed nothing.
     pub fn put(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
-        self.write(tree, key, Intent::Put(value.into()), None).map(|_| ())
+        self.write(tree, key, Intent::Put(value.into()), Former::Unwanted).map(|_| ())
     }
     /// Inserts a row; false, and nothing is changed, if there is one.
     pub fn insert(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
@@ -193,11 +205,11 @@ impl Transaction {
     }
     /// As [`Transaction::insert`], with a flag.
     pub fn insert_flagged(&mut self, tree: &Tree, key: &[u8], value: RowValue<'_>) -> Result<bool, TxnError> {
-        self.write(tree, key, Intent::Insert(value), None).map(|before| before.is_none())
+        self.write(tree, key, Intent::Insert(value), Former::Unwanted).map(|before| before.is_none())
     }
     /// Replaces a row; false if there is none.
     pub fn update(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool, TxnError> {
-        self.write(tree, key, Intent::Update(value.into()), None).map(|before| before.is_some())
+        self.write(tree, key, Intent::Update(value.into()), Former::Unwanted).map(|before| before.is_some())
     }
     /// As [`Transaction::update`], with flags: that of the row before, whose payload is in `old`,
     /// or `None` if there is no row.
@@ -208,7 +220,7 @@ impl Transaction {
         value: RowValue<'_>,
         old: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
-        self.write(tree, key, Intent::Update(value), Some(old))
+        self.write(tree, key, Intent::Update(value), Former::Copied(old))
     }
     /// As [`Transaction::put`], with flags: that of the row before, whose payload is in `old`, or
     /// `None` if there was none.
@@ -219,7 +231,20 @@ impl Transaction {
         value: RowValue<'_>,
         old: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
-        self.write(tree, key, Intent::Put(value), Some(old))
+        self.write(tree, key, Intent::Put(value), Former::Copied(old))
+    }
+    /// Replaces a row by what `edit` makes of it, in `row`: as a read for update and an update, with
+    /// one visit of the leaf. Returns the flag of the row before, or `None` if there is none. The row
+    /// is left as it is, and not locked, if `edit` returns false. `edit` must not block or use the
+    /// database.
+    pub fn edit(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        row: &mut Vec<u8>,
+        edit: &mut Edit<'_>,
+    ) -> Result<Option<bool>, TxnError> {
+        self.write(tree, key, Intent::Edit, Former::Edited(row, edit))
     }
     /// Deletes a row; true, with its payload in `old`, if there was one.
     pub fn remove(&mut self, tree: &Tree, key: &[u8], old: &mut Vec<u8>) -> Result<bool, TxnError> {
@@ -232,7 +257,7 @@ impl Transaction {
         key: &[u8],
         old: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
-        self.write(tree, key, Intent::Delete, Some(old))
+        self.write(tree, key, Intent::Delete, Former::Copied(old))
     }
 
     /// Makes a row name a page that is taken into use for it, without content, and leaves that page
@@ -243,7 +268,7 @@ impl Transaction {
         key: &[u8],
         old: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
-        self.write(tree, key, Intent::NamePage, Some(old))
+        self.write(tree, key, Intent::NamePage, Former::Copied(old))
     }
 
     /// Identifies the next write of this transaction: its id, and the index of the undo entry that
@@ -264,7 +289,7 @@ impl Transaction {
         tree: &Tree,
         key: &[u8],
         intent: Intent<'_>,
-        old: Option<&mut Vec<u8>>,
+        former: Former<'_>,
     ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
         if let Intent::Put(value) | Intent::Insert(value) | Intent::Update(value) = intent {
@@ -276,7 +301,7 @@ impl Transaction {
         self.writes += 1;
         self.ensure_state()?;
         self.spill_if_over_budget()?;
-        let outcome = self.write_when_free(tree, key, intent, old);
+        let outcome = self.write_when_free(tree, key, intent, former);
         self.end_call();
         outcome
     }
@@ -286,7 +311,7 @@ impl Transaction {
         tree: &Tree,
         key: &[u8],
         intent: Intent<'_>,
-        mut old: Option<&mut Vec<u8>>,
+        mut former: Former<'_>,
     ) -> Result<Option<bool>, TxnError> {
         let mut locked = self.options.isolation != Isolation::Serializable;
         let mut limit = None;
@@ -294,7 +319,7 @@ impl Transaction {
             if self.options.isolation != Isolation::Serializable {
                 self.ensure_snapshot();
             }
-            match self.try_write(tree, key, intent, old.as_deref_mut())? {
+            match self.try_write(tree, key, intent, former.reborrow())? {
                 Outcome::Done { before } => {
                     self.exposed = true;
                     return Ok(before);
@@ -320,12 +345,12 @@ impl Transaction {
         }
     }
 
-    fn try_write(
-        &mut self,
-        tree: &Tree,
-        key: &[u8],
-        intent: Intent<'_>,
-        old: Option<&mut Vec<u8>>,
+    fn try_write<'a>(
+        &'a mut self,
+        tree: &'a Tree,
+        key: &'a [u8],
+        intent: Intent<'a>,
+        former: Former<'a>,
     ) -> Result<Outcome, TxnError> {
         let Transaction { manager, state, snapshot, options, taken, .. } = self;
         let manager = &**manager;
@@ -340,7 +365,7 @@ impl Transaction {
             tree: id,
             key,
             intent,
-            old,
+            former,
             pushed,
             over_ghost,
         };
@@ -424,7 +449,10 @@ impl Transaction {
 
 /// Refuses rows too long for a leaf.
 pub fn check_row_size(tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
-    let page_size = tree.pool().page_size();
+    check_size(tree.pool().page_size(), key, value)
+}
+
+fn check_size(page_size: usize, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
     let (max_key, max_row) = (max_key_len(page_size), max_row_len(page_size));
     if key.len() > max_key {
         let message =

@@ -189,6 +189,10 @@ pub type Visitor<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Visit;
 /// hold a latch meanwhile.
 pub type Found<'v> = &'v mut dyn FnMut(usize, Option<&[u8]>);
 
+/// Called with the number of a key and its row, to be changed in place, if there is one. Must not
+/// block, and may be called again with the row as it is: the last call counts.
+pub type Change<'v> = &'v mut dyn FnMut(usize, Option<&mut [u8]>);
+
 /// A storage engine, opened by its adapter with a [`Schema`]; all its tables exist.
 pub trait Engine: Send + Sync {
     /// One client's session.
@@ -258,6 +262,44 @@ pub trait Transaction {
     fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()>;
     /// Adds or replaces a row.
     fn put(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()>;
+    /// Replaces a row by what `change` makes of it, in `row`; returns whether it exists. `change`
+    /// must not block, and may be called again with the row as it is: the last call counts.
+    fn update_with(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        row: &mut Vec<u8>,
+        change: &mut dyn FnMut(&mut [u8]),
+    ) -> Outcome<bool> {
+        if !self.get_for_update(table, key, row)? {
+            return Ok(false);
+        }
+        change(row);
+        self.put(table, key, row)?;
+        Ok(true)
+    }
+    /// As [`Transaction::update_with`], of the rows at `keys`, which come in any order and may
+    /// repeat.
+    fn update_many_with(&mut self, table: TableId, keys: &[&[u8]], change: Change<'_>) -> Outcome<()> {
+        let (mut bytes, mut places) = (Vec::new(), vec![None; keys.len()]);
+        self.get_many_for_update(table, keys, &mut |number, row| {
+            places[number] = row.map(|row| {
+                bytes.extend_from_slice(row);
+                bytes.len() - row.len()..bytes.len()
+            });
+        })?;
+        for (number, key) in keys.iter().enumerate() {
+            // What was done before with the same key is in the first one's row.
+            let first = keys.iter().position(|other| other == key).unwrap_or(number);
+            let Some(place) = places[first].clone() else {
+                change(number, None);
+                continue;
+            };
+            change(number, Some(&mut bytes[place.clone()]));
+            self.put(table, key, &bytes[place])?;
+        }
+        Ok(())
+    }
     /// Deletes a row; returns whether it existed.
     fn delete(&mut self, table: TableId, key: &[u8]) -> Outcome<bool>;
     /// Visits rows in the order of their keys.

@@ -26,8 +26,8 @@ pub mod wall;
 
 pub use driver::{Attempt, Client, DriverOptions, Length, LiveRate, drive};
 pub use engine::{
-    Access, Commit, CommitMode, Engine, EngineError, Found, KeyRange, Outcome, PendingCommit, Retry, Scan,
-    Session, Transaction, Visit, Visitor,
+    Access, Change, Commit, CommitMode, Engine, EngineError, Found, KeyRange, Outcome, PendingCommit, Retry,
+    Scan, Session, Transaction, Visit, Visitor,
 };
 pub use indexed::{IndexBuffers, Indexed, PlainSchema, PlainTable, PlainTransaction};
 pub use latency::{Latency, LatencyRecorder};

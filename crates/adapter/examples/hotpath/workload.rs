@@ -54,7 +54,7 @@ pub mod measured {
     }
     operations! {
         mix new_order payment order_status delivery stock_level
-        get update get_for_update_and_update insert_random insert_ascending
+        get update get_for_update_and_update update_with insert_random insert_ascending
         first_of_range ten_of_range begin_update_commit_async
         put_page_logged put_page_shadow read_page write_page_part
     }
@@ -267,6 +267,12 @@ const OPERATIONS: &[(&str, Operation)] = &[
         assert!(tx.get_for_update_into(table, &key, &mut draws.value)?, "a row that was loaded");
         let value = draws.value_for(number);
         tx.update(table, &key, &value).map(drop)
+    }),
+    ("update_with", |_, tx, table, draws, number| {
+        let (key, value) = (row_key(draws.even()), draws.value_for(number));
+        let there = tx.update_with(table, &key, &mut draws.value, |row| row.copy_from_slice(&value))?;
+        assert!(there, "a row that was loaded");
+        Ok(())
     }),
     ("insert_random", |_, tx, table, draws, number| {
         let (key, value) = (row_key(draws.fresh_odd(number)), draws.value_for(number));

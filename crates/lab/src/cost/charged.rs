@@ -10,8 +10,8 @@ use firndb::Database;
 use firndb_adapter::{FirnEngine, OnFirn};
 use firndb_base::sim;
 use firndb_workloads::{
-    Access, Commit, CommitMode, Engine, Found, IndexId, Outcome, Scan, Schema, Session, TableId, Transaction,
-    Visitor,
+    Access, Change, Commit, CommitMode, Engine, Found, IndexId, Outcome, Scan, Schema, Session, TableId,
+    Transaction, Visitor,
 };
 use std::time::Duration;
 
@@ -190,6 +190,20 @@ impl<T: Transaction> Transaction for ChargedTransaction<T> {
     }
     fn put(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Outcome<()> {
         self.writing().put(table, key, row)
+    }
+    fn update_with(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        row: &mut Vec<u8>,
+        change: &mut dyn FnMut(&mut [u8]),
+    ) -> Outcome<bool> {
+        self.meter.add(self.cost.read + self.cost.write);
+        self.inner.update_with(table, key, row, change)
+    }
+    fn update_many_with(&mut self, table: TableId, keys: &[&[u8]], change: Change<'_>) -> Outcome<()> {
+        self.meter.add((self.cost.read + self.cost.write) * keys.len() as u32);
+        self.inner.update_many_with(table, keys, change)
     }
     fn delete(&mut self, table: TableId, key: &[u8]) -> Outcome<bool> {
         self.writing().delete(table, key)

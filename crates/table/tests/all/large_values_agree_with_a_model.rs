@@ -93,7 +93,18 @@ fn statement(txn: &mut Transaction, table: &Table, model: &mut Model, rng: &mut 
             Err(error) => assert!(there && error.kind == TableErrorKind::Duplicate, "{error}"),
         },
         4 => {
-            assert_eq!(table.update(txn, &key, &value).unwrap(), there);
+            if rng.one_in(2) {
+                assert_eq!(table.update(txn, &key, &value).unwrap(), there);
+            } else {
+                let (before, mut row) = (model.get(&key), Vec::new());
+                let replaced = table.update_with(txn, &key, &mut row, &mut |row| {
+                    assert!(before.is_some_and(|before| **before == **row), "the row as it was");
+                    row.clear();
+                    row.extend_from_slice(&value);
+                });
+                assert_eq!(replaced.unwrap(), there);
+                assert!(!there || row == value, "the row as it became");
+            }
             if there {
                 model.insert(key, value.into());
             }

@@ -95,6 +95,40 @@ fn as_by_as_many_calls() {
 }
 
 #[test]
+fn rows_are_changed_with_one_call_also_where_most_leaves_are_not_in_memory() {
+    let rng = &mut Rng::new(8);
+    let (world, table) = filled(rng);
+    world.with_reader(|| {
+        for isolation in LEVELS {
+            for round in 0..8 {
+                let (keys, mut txn) = (random_keys(rng), world.begin_at(isolation));
+                let (mut before, mut after) = (Rows::new(), Rows::new());
+                table.get_many(&mut world.begin(), &keys, &mut before).unwrap();
+                let mut changes = vec![0; keys.len()];
+                table
+                    .update_many_with(&mut txn, &keys, &mut |number, row| {
+                        assert_eq!(row.is_some(), before.get(number).is_some(), "{:?}", keys[number]);
+                        if let Some(row) = row {
+                            row.push(round);
+                            changes[number] = row.len();
+                        }
+                    })
+                    .unwrap();
+                txn.commit().unwrap();
+                table.get_many(&mut world.begin(), &keys, &mut after).unwrap();
+                for (number, key) in keys.iter().enumerate() {
+                    let times = keys.iter().filter(|other| *other == key).count();
+                    let expected = before.get(number).map(|row| [row, &vec![round; times]].concat());
+                    assert_eq!(after.get(number), expected.as_deref(), "{key:?}");
+                    assert!(changes[number] <= after.get(number).map_or(0, <[u8]>::len));
+                }
+            }
+        }
+    });
+    world.assert_sound(&table);
+}
+
+#[test]
 fn rows_for_update_are_locked_there_or_not() {
     let rng = &mut Rng::new(5);
     let (world, table) = filled(rng);

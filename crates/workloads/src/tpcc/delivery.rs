@@ -8,7 +8,7 @@ use super::input::{Inputs, Terminal};
 use super::keys;
 use super::rows::{customer, order, order_line};
 use super::scale::DISTRICTS;
-use super::tables::{self, need_for_update};
+use super::tables::{self, change};
 use crate::engine::{EngineError, Outcome, Retry, Scan, Transaction, Visit};
 
 /// The input of a Delivery.
@@ -79,8 +79,7 @@ fn take_oldest<T: Transaction>(
     }
     // Another delivery may have taken it between the scan and now, where the isolation level allows
     // that.
-    let there = txn.get_for_update(tables::NEW_ORDER, oldest, &mut buffers.row)?;
-    if !there || !txn.delete(tables::NEW_ORDER, oldest)? {
+    if !txn.delete(tables::NEW_ORDER, oldest)? {
         return Err(EngineError::Retry(Retry::Conflict));
     }
     Ok(Some(keys::order_of(oldest)))
@@ -95,18 +94,16 @@ fn deliver<T: Transaction>(
 ) -> Outcome<()> {
     let row = &mut buffers.row;
     let key = keys::order(input.warehouse, district, number);
-    need_for_update(txn, tables::ORDER, &key, row)?;
+    change(txn, tables::ORDER, &key, row, |row| order::CARRIER.set(row, input.carrier))?;
     let buyer = order::CUSTOMER.get(row);
-    order::CARRIER.set(row, input.carrier);
-    txn.put(tables::ORDER, &key, row)?;
 
     let amount_cents = deliver_lines(txn, input, (district, number), &mut buffers.lines)?;
 
     let key = keys::customer(input.warehouse, district, buyer);
-    need_for_update(txn, tables::CUSTOMER, &key, row)?;
-    customer::BALANCE.change(row, |balance| balance + amount_cents);
-    customer::DELIVERY_COUNT.change(row, |count| count.wrapping_add(1));
-    txn.put(tables::CUSTOMER, &key, row)
+    change(txn, tables::CUSTOMER, &key, row, |row| {
+        customer::BALANCE.change(row, |balance| balance + amount_cents);
+        customer::DELIVERY_COUNT.change(row, |count| count.wrapping_add(1));
+    })
 }
 
 /// Sets the delivery date of an order's lines; returns the sum of OL_AMOUNT.

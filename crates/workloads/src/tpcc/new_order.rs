@@ -3,9 +3,9 @@
 use super::draw::is_original;
 use super::input::{Inputs, Terminal};
 use super::rows::{customer, district, item, new_order, order, order_line, stock, warehouse};
-use super::tables::{self, Rows, need, need_for_update};
+use super::tables::{self, Rows, change, need};
 use super::{keys, rows};
-use crate::engine::{Access, Outcome, Transaction};
+use crate::engine::{Outcome, Transaction};
 
 /// Most lines of an order.
 const LINES_MAX: usize = 15;
@@ -58,34 +58,29 @@ pub(super) struct NewOrderBuffers {
     row: Vec<u8>,
     /// Of each line.
     items: Rows,
-    /// Of each line; only the first of lines with the same goods is kept up to date.
+    /// Of each line, as the line leaves it.
     stock: Rows,
 }
 
 impl NewOrderBuffers {
-    /// Reads the rows of all lines' items, and then those of their goods, for update. Returns the
-    /// number of lines before the first item that is not for sale.
-    fn read_goods<T: Transaction>(&mut self, txn: &mut T, input: &NewOrderInput) -> Outcome<usize> {
+    /// Reads the rows of all lines' items, and then takes their goods from stock. Returns the number
+    /// of lines before the first item that is not for sale.
+    fn take_goods<T: Transaction>(&mut self, txn: &mut T, input: &NewOrderInput) -> Outcome<usize> {
         let lines = input.lines();
         let mut all = [[0; keys::ITEM_LEN]; LINES_MAX];
         all.iter_mut().zip(lines).for_each(|(key, line)| *key = keys::item(line.item));
-        self.items.read(
-            txn,
-            tables::ITEM,
-            &all.each_ref().map(|key| &key[..])[..lines.len()],
-            Access::Read,
-        )?;
+        self.items.read(txn, tables::ITEM, &all.each_ref().map(|key| &key[..])[..lines.len()])?;
         let missing = (0..lines.len()).find(|&number| self.items.get(number).is_none());
         let lines = &lines[..missing.unwrap_or(lines.len())];
         let mut all = [[0; keys::STOCK_LEN]; LINES_MAX];
         for (key, line) in all.iter_mut().zip(lines) {
             *key = keys::stock(line.supply_warehouse, line.item);
         }
-        self.stock.need(
+        self.stock.change(
             txn,
             tables::STOCK,
             &all.each_ref().map(|key| &key[..])[..lines.len()],
-            Access::Write,
+            |number, goods| take(goods, &lines[number], input.warehouse),
         )?;
         Ok(lines.len())
     }
@@ -122,13 +117,6 @@ impl NewOrderInput {
     pub fn lines(&self) -> &[LineInput] {
         &self.lines[..self.line_count as usize]
     }
-
-    /// The first line with the same goods as this one.
-    fn first_of_same_goods(&self, line: usize) -> usize {
-        let goods = |line: &LineInput| (line.supply_warehouse, line.item);
-        let wanted = goods(&self.lines[line]);
-        self.lines[..line].iter().position(|other| goods(other) == wanted).unwrap_or(line)
-    }
 }
 
 /// Runs a New-Order up to its commit (clause 2.4.2.2).
@@ -142,11 +130,12 @@ pub(super) fn run<T: Transaction>(
     let warehouse_tax = warehouse::TAX.get(row);
 
     let key = keys::district(input.warehouse, input.district);
-    need_for_update(txn, tables::DISTRICT, &key, row)?;
+    let mut number = 0;
+    change(txn, tables::DISTRICT, &key, row, |row| {
+        number = district::NEXT_ORDER.get(row);
+        district::NEXT_ORDER.set(row, number + 1);
+    })?;
     let district_tax = district::TAX.get(row);
-    let number = district::NEXT_ORDER.get(row);
-    district::NEXT_ORDER.set(row, number + 1);
-    txn.put(tables::DISTRICT, &key, row)?;
 
     need(txn, tables::CUSTOMER, &keys::customer(input.warehouse, input.district, input.customer), row)?;
     let discount = customer::DISCOUNT.get(row);
@@ -155,7 +144,7 @@ pub(super) fn run<T: Transaction>(
     txn.insert(tables::ORDER, &key, &order_row(input))?;
     txn.insert(tables::NEW_ORDER, &key, &new_order::ROW)?;
 
-    let lines = buffers.read_goods(txn, input)?;
+    let lines = buffers.take_goods(txn, input)?;
     let mut sum_cents = 0;
     let mut brand_lines = 0;
     for (line, place) in input.lines()[..lines].iter().zip(1..) {
@@ -183,30 +172,30 @@ fn order_row(input: &NewOrderInput) -> [u8; rows::order::LEN] {
     row
 }
 
-/// Takes one line's goods from stock and inserts the line. Returns OL_AMOUNT and whether its goods
+/// Takes one line's goods from stock, for an order of `warehouse`.
+fn take(goods: &mut [u8], line: &LineInput, warehouse: u32) {
+    let ordered = i32::from(line.quantity);
+    let left = stock::QUANTITY.get(goods) - ordered;
+    stock::QUANTITY.set(goods, if left >= 10 { left } else { left + 91 });
+    stock::YTD.change(goods, |ytd| ytd + i64::from(ordered));
+    stock::ORDER_COUNT.change(goods, |count| count.wrapping_add(1));
+    if line.supply_warehouse != warehouse {
+        stock::REMOTE_COUNT.change(goods, |count| count.wrapping_add(1));
+    }
+}
+
+/// Inserts one line, whose goods have been taken from stock. Returns OL_AMOUNT and whether its goods
 /// are of brand "B". The rows of all items and goods are in `buffers`.
 fn add_line<T: Transaction>(
     txn: &mut T,
     input: &NewOrderInput,
     line: &LineInput,
     (number, place): (u32, u8),
-    buffers: &mut NewOrderBuffers,
+    buffers: &NewOrderBuffers,
 ) -> Outcome<(i64, bool)> {
     let at = usize::from(place) - 1;
-    let item_row = buffers.items.get(at).expect("lines behind an item that is not for sale are not added");
-    // What a line before took of the same goods is in that line's row.
-    let goods = buffers.stock.get_mut(input.first_of_same_goods(at));
-    let key = keys::stock(line.supply_warehouse, line.item);
-    let ordered = i32::from(line.quantity);
-    let left = stock::QUANTITY.get(goods) - ordered;
-    stock::QUANTITY.set(goods, if left >= 10 { left } else { left + 91 });
-    stock::YTD.change(goods, |ytd| ytd + i64::from(ordered));
-    stock::ORDER_COUNT.change(goods, |count| count.wrapping_add(1));
-    if line.supply_warehouse != input.warehouse {
-        stock::REMOTE_COUNT.change(goods, |count| count.wrapping_add(1));
-    }
-    txn.put(tables::STOCK, &key, goods)?;
-
+    let of_line = "lines behind an item that is not for sale are not added";
+    let (item_row, goods) = (buffers.items.get(at).expect(of_line), buffers.stock.get(at).expect(of_line));
     let amount_cents = i64::from(line.quantity) * item::PRICE.get(item_row);
     let brand = is_original(item::DATA.get(item_row)) && is_original(stock::DATA.get(goods));
     let mut row = [0; rows::order_line::LEN];
@@ -225,7 +214,7 @@ fn add_line<T: Transaction>(
 mod tests {
     use super::*;
     use crate::tpcc::{LoadOptions, Scale, load};
-    use crate::{Engine, MemoryEngine, Session};
+    use crate::{Access, Engine, MemoryEngine, Session};
 
     fn input(lines: &[(u32, u8)]) -> NewOrderInput {
         let mut input = NewOrderInput {

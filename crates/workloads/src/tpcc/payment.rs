@@ -5,7 +5,7 @@ use super::input::{CustomerChoice, Inputs, Terminal};
 use super::keys;
 use super::rows::{self, customer, district, history, warehouse};
 use super::scale::CENTS;
-use super::tables::{self, need_for_update};
+use super::tables::{self, change};
 use crate::engine::{EngineError, Outcome, Retry, Transaction};
 use std::io::Write;
 
@@ -68,28 +68,28 @@ pub(super) fn run<T: Transaction>(
     let mut names = [b' '; 24];
 
     let key = keys::warehouse(input.warehouse);
-    need_for_update(txn, tables::WAREHOUSE, &key, row)?;
-    warehouse::YTD.change(row, |ytd| ytd + input.amount_cents);
+    change(txn, tables::WAREHOUSE, &key, row, |row| {
+        warehouse::YTD.change(row, |ytd| ytd + input.amount_cents);
+    })?;
     names[..10].copy_from_slice(warehouse::NAME.padded(row));
-    txn.put(tables::WAREHOUSE, &key, row)?;
 
     let key = keys::district(input.warehouse, input.district);
-    need_for_update(txn, tables::DISTRICT, &key, row)?;
-    district::YTD.change(row, |ytd| ytd + input.amount_cents);
+    change(txn, tables::DISTRICT, &key, row, |row| {
+        district::YTD.change(row, |ytd| ytd + input.amount_cents);
+    })?;
     names[14..].copy_from_slice(district::NAME.padded(row));
-    txn.put(tables::DISTRICT, &key, row)?;
 
     let home = (input.customer_warehouse, input.customer_district);
     let key = buffers.search.key(txn, home, input.customer)?;
-    need_for_update(txn, tables::CUSTOMER, &key, row)?;
-    customer::BALANCE.change(row, |balance| balance - input.amount_cents);
-    customer::YTD_PAYMENT.change(row, |paid| paid + input.amount_cents);
-    customer::PAYMENT_COUNT.change(row, |count| count.wrapping_add(1));
     let number = keys::customer_of(&key);
-    if customer::CREDIT.get(row) == b"BC" {
-        note_bad_credit(row, number, input, &mut buffers.data);
-    }
-    txn.put(tables::CUSTOMER, &key, row)?;
+    change(txn, tables::CUSTOMER, &key, row, |row| {
+        customer::BALANCE.change(row, |balance| balance - input.amount_cents);
+        customer::YTD_PAYMENT.change(row, |paid| paid + input.amount_cents);
+        customer::PAYMENT_COUNT.change(row, |count| count.wrapping_add(1));
+        if customer::CREDIT.get(row) == b"BC" {
+            note_bad_credit(row, number, input, &mut buffers.data);
+        }
+    })?;
 
     history::CUSTOMER.set(&mut paid, number);
     history::CUSTOMER_DISTRICT.set(&mut paid, input.customer_district);

@@ -1,7 +1,7 @@
 //! The nine tables and two secondary indexes, as a [`Schema`].
 
 use super::{keys, rows};
-use crate::engine::{Access, EngineError, Outcome, Transaction};
+use crate::engine::{EngineError, Outcome, Transaction};
 use crate::schema::{IndexId, IndexSpec, Part, Schema, TableId, TableSpec};
 
 /// WAREHOUSE.
@@ -106,14 +106,20 @@ pub fn need<T: Transaction>(txn: &mut T, table: TableId, key: &[u8], row: &mut V
     checked(table, key, found, row)
 }
 
-/// Reads a row that must be there and that this transaction is about to change.
-pub fn need_for_update<T: Transaction>(
+/// Changes a row that must be there; `row` is what it becomes. `change` may be called again, with the
+/// row as it is.
+pub fn change<T: Transaction>(
     txn: &mut T,
     table: TableId,
     key: &[u8],
     row: &mut Vec<u8>,
+    mut change: impl FnMut(&mut [u8]),
 ) -> Outcome<()> {
-    let found = txn.get_for_update(table, key, row)?;
+    let found = txn.update_with(table, key, row, &mut |row| {
+        if is_whole(table, row) {
+            change(row);
+        }
+    })?;
     checked(table, key, found, row)
 }
 
@@ -128,58 +134,66 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Reads the rows at `keys`, and locks them if they are to be changed.
+    /// Reads the rows at `keys`.
     pub(super) fn read<T: Transaction>(
         &mut self,
         txn: &mut T,
         table: TableId,
         keys: &[&[u8]],
-        access: Access,
     ) -> Outcome<()> {
-        self.len = ROW_LENS[table.0];
-        self.found.clear();
-        self.found.resize(keys.len(), false);
-        self.bytes.resize(keys.len() * self.len, 0);
+        self.begin(table, keys.len());
         let mut damaged = Ok(());
-        let mut found = |number: usize, row: Option<&[u8]>| {
+        txn.get_many(table, keys, &mut |number, row| {
+            self.found[number] = row.is_some();
             let Some(row) = row else { return };
             match checked(table, keys[number], true, row) {
                 Ok(()) => self.bytes[number * self.len..][..self.len].copy_from_slice(row),
                 error => damaged = error,
             }
-            self.found[number] = true;
-        };
-        match access {
-            Access::Read => txn.get_many(table, keys, &mut found)?,
-            Access::Write => txn.get_many_for_update(table, keys, &mut found)?,
-        }
+        })?;
         damaged
     }
 
-    /// As [`Rows::read`]; all of the rows must be there.
-    pub(super) fn need<T: Transaction>(
+    /// Changes the rows at `keys`, all of which must be there, in the order of the keys: what each
+    /// becomes is kept. `change` may be called again, with the row as it is.
+    pub(super) fn change<T: Transaction>(
         &mut self,
         txn: &mut T,
         table: TableId,
         keys: &[&[u8]],
-        access: Access,
+        mut change: impl FnMut(usize, &mut [u8]),
     ) -> Outcome<()> {
-        self.read(txn, table, keys, access)?;
+        self.begin(table, keys.len());
+        let mut damaged = Ok(());
+        txn.update_many_with(table, keys, &mut |number, row| {
+            self.found[number] = row.is_some();
+            let Some(row) = row else { return };
+            match checked(table, keys[number], true, row) {
+                Ok(()) => {
+                    change(number, row);
+                    self.bytes[number * self.len..][..self.len].copy_from_slice(row);
+                }
+                error => damaged = error,
+            }
+        })?;
+        damaged?;
         match self.found.iter().position(|found| !found) {
             Some(missing) => checked(table, keys[missing], false, &[]),
             None => Ok(()),
         }
     }
 
+    /// Forgets all rows, for `count` keys of a table.
+    fn begin(&mut self, table: TableId, count: usize) {
+        self.len = ROW_LENS[table.0];
+        self.found.clear();
+        self.found.resize(count, false);
+        self.bytes.resize(count * self.len, 0);
+    }
+
     /// The row of the key with this number.
     pub(super) fn get(&self, number: usize) -> Option<&[u8]> {
         self.found[number].then(|| &self.bytes[number * self.len..][..self.len])
-    }
-
-    /// The same, which must be there.
-    pub(super) fn get_mut(&mut self, number: usize) -> &mut [u8] {
-        assert!(self.found[number], "the caller needs the row");
-        &mut self.bytes[number * self.len..][..self.len]
     }
 }
 

@@ -258,6 +258,14 @@ fn perform(
         ["update", key, value] => {
             tx.update(table, key.as_bytes(), value.as_bytes()).map(|was| was.to_string())
         }
+        ["add", key, more] => {
+            let (mut row, more) = (Vec::new(), more.parse::<u32>().expect("a number"));
+            let changed = tx.update_with(table, key.as_bytes(), &mut row, |row| {
+                let sum = string(row).parse::<u32>().expect("a number") + more;
+                *row = sum.to_string().into_bytes();
+            });
+            changed.map(|there| text(there.then_some(row)))
+        }
         ["insert", key, value] => match tx.insert(table, key.as_bytes(), value.as_bytes()) {
             Err(error) if error.kind() == ErrorKind::Duplicate => Ok("duplicate".to_owned()),
             other => other.map(|()| "new".to_owned()),

@@ -29,6 +29,23 @@ fn a_deadlock_has_one_victim_and_the_others_go_on() {
 }
 
 #[test]
+fn a_change_in_place_waits_for_the_writer_and_is_made_of_what_that_leaves() {
+    for level in LEVELS {
+        let outcome = run(level, "1 add x 1; 2 add x 5; 1 add y 1; 1 commit; 2 add z 1; 2 commit");
+        assert!(outcome.waited(2, "add x 5"), "{outcome:?}");
+        assert!(outcome.committed(&[1, 2]), "{outcome:?}");
+        assert_eq!(outcome.rows, "x=16 y=21");
+        let outcome = run(level, "1 put x 99; 2 add x 5; 1 rollback; 2 commit");
+        assert!(outcome.waited(2, "add x 5"), "{outcome:?}");
+        assert_eq!(outcome.rows, "x=15 y=20");
+    }
+    // What a snapshot does not show is not changed, once something was shown by it.
+    let outcome = run(Isolation::Snapshot, "2 get y; 1 add x 1; 1 commit; 2 add x 5; 2 commit");
+    assert_eq!(outcome.ends[&2], End::Refused(ErrorKind::Conflict), "{outcome:?}");
+    assert_eq!(outcome.rows, "x=11 y=20");
+}
+
+#[test]
 fn readers_that_both_want_to_write_are_a_deadlock() {
     let outcome =
         run(Isolation::Serializable, "1 get x; 2 get x; 1 put x 11; 2 put x 12; 1 commit; 2 commit");
