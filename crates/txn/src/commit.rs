@@ -4,13 +4,14 @@ use crate::error::{TxnError, TxnErrorKind};
 use crate::locks::HeldLocks;
 use crate::manager::TxnManager;
 use crate::options::Isolation;
+use crate::purge::Forgotten;
 use crate::registry::Registry;
+use crate::snapshot::Snapshot;
 use crate::state::{Status, TxnState};
 use crate::transaction::Transaction;
 use crate::versions::Versions;
 use firndb_base::codec::Writer;
 use firndb_base::sync::Arc;
-use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, TxnId, clock};
 use firndb_log::{Kind, Log, LogClass, LogErrorKind, Record};
 
@@ -97,17 +98,20 @@ impl Transaction {
                 self.manager.finish(&state, Status::Aborted, None, &mut self.held);
                 seen
             }
-            Some(state) => match self.manager.order_with_log_space(&state, &mut self.held) {
-                Ok(end) => end,
-                Err(error) => {
-                    self.state = Some(state); // the drop rolls it back
-                    return Err(error);
+            Some(state) => {
+                match self.manager.order_with_log_space(&state, &mut self.held, &mut self.snapshot) {
+                    Ok(end) => end,
+                    Err(error) => {
+                        self.state = Some(state); // the drop rolls it back
+                        return Err(error);
+                    }
                 }
-            },
+            }
         };
         self.ended = true;
-        self.drop_snapshot();
-        self.manager.purge_versions();
+        if let Some(snapshot) = self.snapshot.take() {
+            self.manager.release_and_purge(&snapshot);
+        }
         Ok(CommitHandle { manager: self.manager.clone(), lsn })
     }
 }
@@ -115,10 +119,15 @@ impl Transaction {
 impl TxnManager {
     /// As [`TxnManager::order`]; if another transaction's undoing has used up the log's reserve,
     /// waits for space and tries again. Called with no lock held.
-    fn order_with_log_space(&self, state: &Arc<TxnState>, held: &mut HeldLocks) -> Result<Lsn, TxnError> {
+    fn order_with_log_space(
+        &self,
+        state: &TxnState,
+        held: &mut HeldLocks,
+        snapshot: &mut Option<Snapshot>,
+    ) -> Result<Lsn, TxnError> {
         let mut end = Lsn::ZERO;
         self.with_log_space(|| {
-            end = self.order(state, held, LogClass::Rollback)?;
+            end = self.order(state, held, snapshot, LogClass::Rollback)?;
             Ok(())
         })?;
         Ok(end)
@@ -151,18 +160,21 @@ impl TxnManager {
         }
     }
 
-    /// Appends the commit record and makes the changes visible. Returns the record's end.
+    /// Appends the commit record, makes the changes visible, and releases the transaction's
+    /// snapshot. Returns the record's end. Forgets what is not needed any more of transactions that
+    /// have committed, mostly this one: all under one lock, which every transaction takes.
     pub(crate) fn order(
         &self,
-        state: &Arc<TxnState>,
+        state: &TxnState,
         held: &mut HeldLocks,
+        snapshot: &mut Option<Snapshot>,
         class: LogClass,
     ) -> Result<Lsn, TxnError> {
         let mut body = Vec::with_capacity(20);
         body.put_varint(state.id.0);
         body.put_varint(clock::unix_time_us());
         let record = Record { kind: Kind::COMMIT, body: &body };
-        let mut gather = false;
+        let (mut gather, mut forgotten) = (false, Forgotten::default());
         let end = self.append_registered(class, record, |registry, end| {
             // Before it can be purged.
             let mut versions = state.versions.lock();
@@ -172,26 +184,28 @@ impl TxnManager {
                 gather = self.backlog.leave(std::mem::take(&mut versions.ghosts));
                 versions.account(&self.version_bytes);
             }
-            drop(versions);
+            if let Some(snapshot) = snapshot.take() {
+                registry.release(&snapshot);
+            }
+            let purged = registry.needs_nothing_kept().then_some((state.id, versions.spilled));
             registry.end(state, Status::Committed, Some(end));
+            if purged.is_some() {
+                registry.spare.keep(versions.clear_for_reuse(&self.version_bytes));
+            }
+            drop(versions);
+            forgotten = self.take_forgotten(registry, purged);
         })?;
+        self.forget(forgotten);
         if gather {
             self.gather_ghosts();
         }
-        self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.locks.release(state.id, held);
         self.waits.ended(state.id);
         Ok(end)
     }
 
     /// Ends a transaction that left nothing behind.
-    pub(crate) fn finish(
-        &self,
-        state: &Arc<TxnState>,
-        status: Status,
-        end: Option<Lsn>,
-        held: &mut HeldLocks,
-    ) {
+    pub(crate) fn finish(&self, state: &TxnState, status: Status, end: Option<Lsn>, held: &mut HeldLocks) {
         self.registry.lock().end(state, status, end);
         self.retire(state.id);
         let mut versions = state.versions.lock();

@@ -15,7 +15,7 @@ impl TxnManager {
     #[must_use]
     pub fn fence(&self) -> TxnId {
         let mut registry = self.registry.lock();
-        let state = registry.begin();
+        let state = registry.begin(0);
         registry.end(&state, Status::Aborted, None);
         state.id
     }

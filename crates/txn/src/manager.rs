@@ -13,7 +13,7 @@ use crate::set_aside::SetAsideList;
 use crate::shadows::Shadows;
 use crate::snapshot::Snapshot;
 use crate::state::TxnState;
-use crate::versions::{Allowance, SpareMemory};
+use crate::versions::Allowance;
 use crate::waits::WaitGraph;
 use firndb_base::hash::FixedMap;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -98,7 +98,6 @@ pub struct TxnStatistics {
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub commits: AtomicU64,
     pub rollbacks: AtomicU64,
     pub conflicts: AtomicU64,
     pub spilled: AtomicU64,
@@ -154,8 +153,6 @@ pub struct TxnManager {
     /// Why not every tree is known that recovery may have to undo in.
     pub(crate) unknown_trees: OnceLock<TxnError>,
     pub(crate) counters: Counters,
-    /// Locked alone.
-    pub(crate) spare: SpareMemory,
     /// Whether the registry remembers transactions that were spilled out. Changes under its lock.
     pub(crate) any_spilled: AtomicBool,
     pub(crate) set_aside: SetAsideList,
@@ -211,7 +208,6 @@ impl TxnManager {
             put_off: AtomicBool::new(false),
             unknown_trees: OnceLock::new(),
             counters: Counters::default(),
-            spare: SpareMemory::default(),
             any_spilled: AtomicBool::new(false),
             set_aside: SetAsideList::default(),
             broken: AtomicBool::new(false),
@@ -269,15 +265,15 @@ impl TxnManager {
 
     #[must_use]
     pub fn statistics(&self) -> TxnStatistics {
-        let (active, snapshots) = {
+        let (active, snapshots, commits) = {
             let registry = self.registry.lock();
-            (registry.active.len() as u64, registry.snapshots_in_use())
+            (registry.active.len() as u64, registry.snapshots_in_use(), registry.sequence())
         };
         let states: u64 = self.shards.iter().map(|shard| shard.lock().len() as u64).sum();
         let (lock_waits, lock_wait_us, deadlocks) = self.waits.counts();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TxnStatistics {
-            commits: count(&self.counters.commits),
+            commits,
             rollbacks: count(&self.counters.rollbacks),
             conflicts: count(&self.counters.conflicts),
             spilled: count(&self.counters.spilled),
@@ -357,21 +353,21 @@ impl TxnManager {
         &self.shards[id.0 as usize % SHARDS]
     }
 
-    /// Gives a transaction an id: from here on others can meet it.
+    /// Gives a transaction an id: from here on others can meet it. Takes a snapshot before that, if
+    /// it is to have one.
     ///
     /// Errors: `TooMany` if checkpoints, which list the open transactions, would take too much of
     /// the log.
-    pub(crate) fn enroll(&self) -> Result<Arc<TxnState>, TxnError> {
-        let state = {
+    pub(crate) fn enroll(&self, with_snapshot: bool) -> Result<(Arc<TxnState>, Option<Snapshot>), TxnError> {
+        let (snapshot, state) = {
             let mut registry = self.registry.lock();
             if registry.active.len() >= OPEN_ALWAYS {
                 self.check_open_count(registry.active.len())?;
             }
-            registry.begin()
+            (with_snapshot.then(|| registry.snapshot()), registry.begin(self.allowance.running))
         };
-        state.versions.lock().adopt(self.spare.take(), self.allowance.running);
         self.shard(state.id).lock().insert(state.id, state.clone());
-        Ok(state)
+        Ok((state, snapshot))
     }
 
     #[cold]
@@ -412,9 +408,13 @@ impl TxnManager {
     pub(crate) fn low_water(&self) -> TxnId {
         TxnId(self.low_water.load(Ordering::SeqCst))
     }
-    /// Called with a value read under the registry's lock.
-    pub(crate) fn raise_low_water(&self, low: TxnId) {
-        self.low_water.fetch_max(low.0, Ordering::SeqCst);
+    /// Called under the registry's lock. A thread that still reads the value before does more than
+    /// it had to.
+    pub(crate) fn raise_low_water(&self, registry: &Registry) {
+        let low = registry.low_water().0;
+        if self.low_water.load(Ordering::Relaxed) < low {
+            self.low_water.store(low, Ordering::Release);
+        }
     }
 
     pub(crate) fn take_snapshot(&self) -> Snapshot {

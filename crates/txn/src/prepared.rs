@@ -124,7 +124,7 @@ impl TxnManager {
         self.with_log_space(|| {
             let mut list = self.prepared.lock();
             let prepared = list.get_mut(gid).ok_or_else(|| not_prepared(gid))?;
-            lsn = self.order(&prepared.state, &mut prepared.held, LogClass::Decision)?;
+            lsn = self.order(&prepared.state, &mut prepared.held, &mut None, LogClass::Decision)?;
             self.release_decision();
             list.remove(gid);
             Ok(())

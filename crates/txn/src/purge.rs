@@ -41,9 +41,11 @@
 use crate::attachment;
 use crate::error::{TxnError, TxnErrorKind};
 use crate::manager::TxnManager;
+use crate::registry::Registry;
+use crate::snapshot::Snapshot;
 use crate::state::TxnState;
 use crate::undo::undo_key;
-use crate::versions::Lookup;
+use crate::versions::{Lookup, VersionMemory};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, Progress, TxnId};
@@ -57,47 +59,98 @@ const PURGES_A_STEP: usize = 8;
 /// Committed transactions settled in one go: more than are added, so that they are caught up with.
 const SETTLED_A_COMMIT: usize = 2;
 
+/// What to forget of committed transactions, and what to settle; taken out of the registry.
+#[derive(Default)]
+pub(crate) struct Forgotten {
+    done: [Option<Arc<TxnState>>; BATCH],
+    kept: [Option<Arc<TxnState>>; SETTLED_A_COMMIT],
+    /// Ids of transactions whose spilled before-images no snapshot needs.
+    released: Option<(TxnId, TxnId)>,
+    /// One whose before-images are gone already, and which can still be found; whether any of them
+    /// had been spilled.
+    purged: Option<(TxnId, bool)>,
+}
+
 impl TxnManager {
     /// Forgets the before-images of committed transactions that every snapshot sees. Cheap: every
     /// commit does a little of it.
     pub(crate) fn purge_versions(&self) -> Progress {
-        let mut done: [Option<Arc<TxnState>>; BATCH] = [const { None }; BATCH];
-        let mut kept: [Option<Arc<TxnState>>; SETTLED_A_COMMIT] = [const { None }; SETTLED_A_COMMIT];
-        let (count, low, released) = {
+        let forgotten = self.take_forgotten(&mut self.registry.lock(), None);
+        self.forget(forgotten)
+    }
+
+    /// As [`TxnManager::purge_versions`], when a transaction that only read ends.
+    pub(crate) fn release_and_purge(&self, snapshot: &Snapshot) {
+        let forgotten = {
             let mut registry = self.registry.lock();
+            registry.release(snapshot);
+            self.take_forgotten(&mut registry, None)
+        };
+        self.forget(forgotten);
+    }
+
+    /// Takes out of the registry what every snapshot sees, and what is to be settled. `purged` is a
+    /// transaction whose before-images are gone already, and whether any had been spilled.
+    pub(crate) fn take_forgotten(&self, registry: &mut Registry, purged: Option<(TxnId, bool)>) -> Forgotten {
+        let mut forgotten = Forgotten { purged, ..Forgotten::default() };
+        if !registry.ended.is_empty() {
             let horizon = registry.horizon();
-            let mut count = 0;
-            while count < BATCH && registry.ended.front().is_some_and(|ended| ended.sequence <= horizon) {
-                done[count] = registry.ended.pop_front().map(|ended| ended.state);
-                count += 1;
+            for place in &mut forgotten.done {
+                if registry.ended.front().is_some_and(|ended| ended.sequence <= horizon) {
+                    *place = registry.ended.pop_front().map(|ended| ended.state);
+                }
             }
-            let released = if registry.has_spilled() { registry.release_spilled(horizon) } else { None };
-            if released.is_some() {
+            forgotten.kept.fill_with(|| registry.next_to_settle(self.allowance.recent));
+        }
+        if registry.has_spilled() {
+            forgotten.released = registry.release_spilled(registry.horizon());
+            if forgotten.released.is_some() {
                 self.any_spilled.store(registry.has_spilled(), Ordering::SeqCst);
             }
-            kept.fill_with(|| registry.next_to_settle(self.allowance.recent));
-            (count, registry.low_water(), released)
-        };
-        self.raise_low_water(low);
+        }
+        self.raise_low_water(registry);
+        forgotten
+    }
+
+    /// Forgets it, with no lock held.
+    pub(crate) fn forget(&self, forgotten: Forgotten) -> Progress {
+        let Forgotten { done, kept, released, purged } = forgotten;
+        if let Some((id, spilled)) = purged {
+            self.retire(id);
+            if spilled {
+                self.backlog.leave_undo(id, id);
+            }
+        }
+        let more = done[BATCH - 1].is_some() || released.is_some();
         if let Some((first, last)) = released {
             self.backlog.leave_undo(first, last);
         }
-        for state in done.into_iter().flatten() {
-            self.retire(state.id);
-            let mut versions = state.versions.lock();
-            let spilled = versions.spilled;
-            let memory = versions.clear_for_reuse(&self.version_bytes);
-            drop(versions);
-            if spilled {
-                self.backlog.leave_undo(state.id, state.id);
-            }
-            self.spare.keep(memory);
+        if done[0].is_some() || kept[0].is_some() {
+            let mut spare: [VersionMemory; BATCH + SETTLED_A_COMMIT] = Default::default();
+            let states = done.into_iter().flatten().map(|state| self.purge(&state));
+            let settled = kept.into_iter().flatten().map(|state| self.settle(&state));
+            spare.iter_mut().zip(states.chain(settled)).for_each(|(place, memory)| *place = memory);
+            let mut registry = self.registry.lock();
+            spare.into_iter().for_each(|memory| registry.spare.keep(memory));
         }
-        for state in kept.into_iter().flatten() {
-            let memory = state.versions.lock().settle_kept(&self.version_bytes);
-            self.spare.keep(memory);
+        if more { Progress::Worked } else { Progress::Idle }
+    }
+
+    /// Forgets the before-images of a transaction; returns their memory.
+    fn purge(&self, state: &TxnState) -> VersionMemory {
+        self.retire(state.id);
+        let mut versions = state.versions.lock();
+        let spilled = versions.spilled;
+        let memory = versions.clear_for_reuse(&self.version_bytes);
+        drop(versions);
+        if spilled {
+            self.backlog.leave_undo(state.id, state.id);
         }
-        if count == BATCH || released.is_some() { Progress::Worked } else { Progress::Idle }
+        memory
+    }
+
+    fn settle(&self, state: &TxnState) -> VersionMemory {
+        state.versions.lock().settle_kept(&self.version_bytes)
     }
 
     /// Background step: forgets before-images, removes ghost rows from their pages and spilled

@@ -1,7 +1,9 @@
 //! Which transactions run, which snapshots are in use, and which transactions may be forgotten.
 
+use crate::shared_versions::SharedVersions;
 use crate::snapshot::Snapshot;
 use crate::state::{Status, TxnState};
+use crate::versions::SpareMemory;
 use firndb_base::sync::Arc;
 use firndb_base::{Lsn, TxnId};
 use std::collections::{BTreeMap, VecDeque};
@@ -55,6 +57,8 @@ pub(crate) struct Registry {
     settled: u64,
     /// In the order of their commits; all of them before those in `ended`.
     spilled: VecDeque<Spilled>,
+    /// Memory for transactions to come.
+    pub spare: SpareMemory,
 }
 
 /// In debug builds, the end of one transaction in this many checks the registry.
@@ -73,6 +77,7 @@ impl Registry {
             ended: VecDeque::new(),
             settled: 0,
             spilled: VecDeque::new(),
+            spare: SpareMemory::default(),
         }
     }
 
@@ -80,9 +85,11 @@ impl Registry {
         self.next
     }
 
-    /// Begins a transaction that writes or locks.
-    pub fn begin(&mut self) -> Arc<TxnState> {
-        let state = Arc::new(TxnState::new(self.next));
+    /// Begins a transaction that writes or locks; `allowance` bytes of its before-images are not
+    /// counted.
+    pub fn begin(&mut self, allowance: usize) -> Arc<TxnState> {
+        let versions = SharedVersions::with_memory(self.spare.take(), allowance);
+        let state = Arc::new(TxnState::with_versions(self.next, versions));
         self.next = TxnId(self.next.0 + 1);
         self.active.insert(state.id, state.clone());
         state
@@ -117,16 +124,24 @@ impl Registry {
         }
     }
 
-    /// Ends a transaction: from here on its changes are visible, or undone.
-    pub fn end(&mut self, state: &Arc<TxnState>, status: Status, commit_end: Option<Lsn>) {
-        let removed = self.active.remove(&state.id);
-        assert!(removed.is_some(), "a transaction ends once");
+    /// Whether no snapshot is in use, and nothing is kept for one: of a transaction that commits now
+    /// nothing is needed either.
+    pub fn needs_nothing_kept(&self) -> bool {
+        self.snapshots.is_empty() && self.ended.is_empty()
+    }
+
+    /// Ends a transaction: from here on its changes are visible, or undone. A committed one is
+    /// kept if it may be needed.
+    pub fn end(&mut self, state: &TxnState, status: Status, commit_end: Option<Lsn>) {
+        let removed = self.active.remove(&state.id).expect("a transaction ends once");
         state.set_status(status);
         if let Some(end) = commit_end {
             debug_assert!(self.last_decision <= end, "what is visible first is first in the log");
             self.sequence += 1;
             self.last_decision = end;
-            self.ended.push_back(Ended { sequence: self.sequence, state: state.clone() });
+            if !self.needs_nothing_kept() {
+                self.ended.push_back(Ended { sequence: self.sequence, state: removed });
+            }
         }
         if cfg!(debug_assertions) && state.id.0.is_multiple_of(CHECKED_ONE_IN) {
             self.check();
@@ -266,7 +281,7 @@ mod tests {
     #[test]
     fn the_horizon_follows_the_oldest_snapshot_in_use() {
         let mut registry = Registry::new(TxnId(1));
-        let a = registry.begin();
+        let a = registry.begin(0);
         let early = registry.snapshot();
         assert!(!early.sees(a.id));
         registry.end(&a, Status::Committed, Some(Lsn(10)));
@@ -277,7 +292,7 @@ mod tests {
         registry.release(&early);
         assert_eq!(registry.horizon(), 1);
         assert!(registry.low_water() > a.id);
-        let b = registry.begin();
+        let b = registry.begin(0);
         assert_eq!(registry.low_water(), b.id);
         registry.release(&late);
         assert_eq!(registry.horizon(), 1);
@@ -286,7 +301,7 @@ mod tests {
     }
 
     fn commit(registry: &mut Registry) -> Arc<TxnState> {
-        let state = registry.begin();
+        let state = registry.begin(0);
         registry.end(&state, Status::Committed, Some(Lsn(1)));
         state
     }
@@ -304,6 +319,21 @@ mod tests {
         assert!(registry.next_to_settle(1).is_none(), "what was purged meanwhile is not settled");
         assert_eq!(registry.next_to_settle(0).expect("the last").id, states[4].id);
         assert!(registry.next_to_settle(0).is_none());
+    }
+
+    #[test]
+    fn what_no_snapshot_can_need_is_not_kept() {
+        let mut registry = Registry::new(TxnId(1));
+        let state = commit(&mut registry);
+        assert!(registry.ended.is_empty() && state.has_ended());
+        let snapshot = registry.snapshot();
+        assert!(snapshot.sees(state.id) && snapshot.sequence == 1);
+        commit(&mut registry);
+        registry.release(&snapshot);
+        commit(&mut registry);
+        let kept: Vec<u64> = registry.ended.iter().map(|ended| ended.sequence).collect();
+        assert_eq!(kept, [2, 3], "behind one that is kept there is no gap");
+        registry.check();
     }
 
     #[test]

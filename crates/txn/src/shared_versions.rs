@@ -5,7 +5,7 @@
 //! many there are, and that the newest one's change has been made.
 
 use crate::ranks;
-use crate::versions::Versions;
+use crate::versions::{VersionMemory, Versions};
 use firndb_base::TreeId;
 use firndb_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use firndb_base::sync::{Mutex, MutexGuard};
@@ -30,6 +30,13 @@ impl Default for SharedVersions {
 }
 
 impl SharedVersions {
+    /// Those of a transaction that begins with `memory`, of which `allowance` bytes are not counted.
+    pub fn with_memory(memory: VersionMemory, allowance: usize) -> SharedVersions {
+        let mut versions = Versions::default();
+        versions.adopt(memory, allowance);
+        SharedVersions { versions: ranks::VERSIONS.mutex(versions), ..SharedVersions::default() }
+    }
+
     pub fn lock(&self) -> VersionsGuard<'_> {
         let mut versions = self.versions.lock();
         if versions.next_index() == self.settled.load(Ordering::Acquire) {

@@ -39,6 +39,9 @@ pub(crate) struct TxnState {
 
 impl TxnState {
     pub fn new(id: TxnId) -> TxnState {
+        TxnState::with_versions(id, SharedVersions::default())
+    }
+    pub fn with_versions(id: TxnId, versions: SharedVersions) -> TxnState {
         let status = AtomicU8::new(Status::Active as u8);
         TxnState {
             id,
@@ -46,7 +49,7 @@ impl TxnState {
             found_by_recovery: false,
             releases: AtomicU32::new(0),
             moving: ranks::MOVING.mutex(()),
-            versions: SharedVersions::default(),
+            versions,
         }
     }
     pub fn status(&self) -> Status {

@@ -294,9 +294,12 @@ impl Transaction {
         match &self.state {
             Some(state) => Ok(state.id),
             None => {
-                let state = self.manager.enroll()?;
+                // One that begins with a write needs both. Read committed takes one a statement.
+                let is_to_have_one = self.options.isolation == Isolation::Snapshot;
+                let (state, snapshot) = self.manager.enroll(is_to_have_one && self.snapshot.is_none())?;
                 let id = state.id;
                 self.state = Some(state);
+                self.snapshot = self.snapshot.take().or(snapshot);
                 Ok(id)
             }
         }

@@ -15,7 +15,6 @@
 use crate::ghost_list::GhostList;
 use crate::state::TxnState;
 use firndb_base::Lsn;
-use firndb_base::sync::Mutex;
 use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 
@@ -367,23 +366,20 @@ impl VersionMemory {
 /// Memory of ended transactions for those to come: at most [`SpareMemory::COUNT_MAX`] times
 /// [`SpareMemory::BYTES_MAX`].
 #[derive(Debug, Default)]
-pub(crate) struct SpareMemory(Mutex<Vec<VersionMemory>>);
+pub(crate) struct SpareMemory(Vec<VersionMemory>);
 
 impl SpareMemory {
     const COUNT_MAX: usize = 32;
     pub const BYTES_MAX: usize = 32 << 10;
 
     /// Some memory, or none.
-    pub fn take(&self) -> VersionMemory {
-        self.0.lock().pop().unwrap_or_default()
+    pub fn take(&mut self) -> VersionMemory {
+        self.0.pop().unwrap_or_default()
     }
     /// Keeps memory, if it is little.
-    pub fn keep(&self, memory: VersionMemory) {
-        if (1..=SpareMemory::BYTES_MAX).contains(&memory.len()) {
-            let mut kept = self.0.lock();
-            if kept.len() < SpareMemory::COUNT_MAX {
-                kept.push(memory);
-            }
+    pub fn keep(&mut self, memory: VersionMemory) {
+        if (1..=SpareMemory::BYTES_MAX).contains(&memory.len()) && self.0.len() < SpareMemory::COUNT_MAX {
+            self.0.push(memory);
         }
     }
 }
