@@ -77,12 +77,23 @@ impl PageTable {
         ((line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) ^ in_line) as usize
     }
 
-    /// The frame that probably holds `page`. Both results are hints.
+    /// The frame that probably holds `page`. Both results are hints. Mostly it is the first of its
+    /// chain: looked at where this is called, which looks the frame up next.
+    #[inline]
     pub(crate) fn find(&self, frames: &Frames, page: PageId) -> Option<FrameId> {
         if !can_be_held(page) {
             return None;
         }
-        let mut at = self.buckets[self.bucket(page)].load(Acquire);
+        let first = self.buckets[self.bucket(page)].load(Acquire);
+        if first != END && frames.get(FrameId(first)).holds(page) {
+            return Some(FrameId(first));
+        }
+        Self::find_from(first, frames, page)
+    }
+
+    #[inline(never)]
+    fn find_from(first: u32, frames: &Frames, page: PageId) -> Option<FrameId> {
+        let mut at = first;
         for _ in 0..HOPS_MAX {
             if at == END {
                 return None;
