@@ -69,6 +69,9 @@ const GAP: usize = 6;
 /// Bytes compared at a time.
 const WORD: usize = 8;
 
+/// Bytes that are compared together first.
+const RUN: usize = 4 * WORD;
+
 const _: () = assert!(GAP >= WORD - 2, "what differs in a word is one range");
 
 /// Reports the ranges in which two payloads of one length differ; ascending, disjoint.
@@ -92,15 +95,26 @@ fn differences(old: &[u8], new: &[u8], mut report: impl FnMut(Range<usize>)) {
         }
     };
     let between = |old: &[u8; WORD], new: &[u8; WORD]| u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
-    let ((old_words, old_tail), (new_words, _)) = (old.as_chunks::<WORD>(), new.as_chunks::<WORD>());
-    for (i, (old, new)) in old_words.iter().zip(new_words).enumerate() {
-        in_word(i * WORD, between(old, new));
+    let mut in_words = |at: usize, old: &[[u8; WORD]], new: &[[u8; WORD]]| {
+        for (i, (old, new)) in old.iter().zip(new).enumerate() {
+            in_word(at + i * WORD, between(old, new));
+        }
+    };
+    let ((old_runs, old_rest), (new_runs, new_rest)) = (old.as_chunks::<RUN>(), new.as_chunks::<RUN>());
+    for (i, (old, new)) in old_runs.iter().zip(new_runs).enumerate() {
+        // Most of a row stays as it is.
+        if old != new {
+            in_words(i * RUN, old.as_chunks().0, new.as_chunks().0);
+        }
     }
+    let (old_words, old_tail) = old_rest.as_chunks::<WORD>();
+    let rest = old.len() - old_rest.len();
+    in_words(rest, old_words, new_rest.as_chunks().0);
     if let (Some(old_last), Some(new_last)) = (old.last_chunk(), new.last_chunk()) {
         // Without the bytes that were in the words.
         let seen = 8 * (WORD - old_tail.len()) as u32;
         let difference = between(old_last, new_last).checked_shr(seen).unwrap_or(0);
-        in_word(old_words.len() * WORD, difference);
+        in_word(old.len() - old_tail.len(), difference);
     } else {
         for (at, (old, new)) in old.iter().zip(new).enumerate() {
             if old != new {
