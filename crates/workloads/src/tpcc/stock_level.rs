@@ -25,6 +25,7 @@ pub struct StockLevelInput {
 pub(super) struct StockLevelBuffers {
     row: Vec<u8>,
     items: Vec<u32>,
+    keys: Vec<[u8; keys::STOCK_LEN]>,
 }
 
 impl StockLevelInput {
@@ -45,7 +46,7 @@ pub(super) fn run<T: Transaction>(
     input: &StockLevelInput,
     buffers: &mut StockLevelBuffers,
 ) -> Outcome<u32> {
-    let StockLevelBuffers { row, items } = buffers;
+    let StockLevelBuffers { row, items, keys } = buffers;
     need(txn, tables::DISTRICT, &keys::district(input.warehouse, input.district), row)?;
     let next = district::NEXT_ORDER.get(row);
     let low = keys::order(input.warehouse, input.district, next.saturating_sub(LAST_ORDERS));
@@ -59,10 +60,12 @@ pub(super) fn run<T: Transaction>(
     })?;
     items.sort_unstable();
     items.dedup();
+    keys.clear();
+    keys.extend(items.iter().map(|item| keys::stock(input.warehouse, *item)));
+    let all: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     let mut low_stock = 0;
-    for &item in items.iter() {
-        need(txn, tables::STOCK, &keys::stock(input.warehouse, item), row)?;
+    tables::need_many(txn, tables::STOCK, &all, |row| {
         low_stock += u32::from(stock::QUANTITY.get(row) < input.threshold);
-    }
+    })?;
     Ok(low_stock)
 }

@@ -106,6 +106,26 @@ pub fn need<T: Transaction>(txn: &mut T, table: TableId, key: &[u8], row: &mut V
     checked(table, key, found, row)
 }
 
+/// Reads rows that must be there, and shows each of them once, in any order.
+pub fn need_many<T: Transaction>(
+    txn: &mut T,
+    table: TableId,
+    keys: &[&[u8]],
+    mut show: impl FnMut(&[u8]),
+) -> Outcome<()> {
+    let mut outcome = Ok(());
+    txn.get_many(table, keys, &mut |number, row| match checked(
+        table,
+        keys[number],
+        row.is_some(),
+        row.unwrap_or_default(),
+    ) {
+        Ok(()) => show(row.unwrap_or_default()),
+        error => outcome = error,
+    })?;
+    outcome
+}
+
 /// Changes a row that must be there; `row` is what it becomes. `change` may be called again, with the
 /// row as it is.
 pub fn change<T: Transaction>(
