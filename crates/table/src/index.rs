@@ -218,6 +218,18 @@ impl IndexSpec {
         Ok(())
     }
 
+    /// Whether two rows at one key have the same entry, as far as their bytes say without making it.
+    pub(crate) fn stays(&self, old: &RowSource<'_>, new: &RowSource<'_>) -> bool {
+        let IndexParts::Ranges(parts) = &self.parts else { return false };
+        parts.iter().all(|part| match part {
+            IndexPart::Key(_) => true,
+            IndexPart::Value(range) => {
+                let before = old.value.get(range.clone());
+                before.is_some() && before == new.value.get(range.clone())
+            }
+        })
+    }
+
     /// Whether a part of the key lies in the row's value, rather than in its primary key.
     pub(crate) fn needs_value(&self, kind: &TableKind) -> bool {
         match (&self.parts, kind) {
@@ -444,6 +456,12 @@ mod tests {
         spec.entry(&RowSource::new(&kind, b"key", b"value").unwrap(), &mut entry).unwrap();
         assert_eq!((&entry.key[..], &entry.value[..]), (&b"lukkey"[..], &b""[..]));
         assert_eq!(spec.primary_key(&kind, &entry.key, &entry.value), Ok(&b"key"[..]));
+        let stays = |old: &[u8], new: &[u8]| {
+            let row = |value| RowSource::new(&kind, b"key", value).unwrap();
+            spec.stays(&row(old), &row(new))
+        };
+        assert!(stays(b"value", b"VAlu") && !stays(b"value", b"vaLue"));
+        assert!(!stays(b"value", b"val") && !stays(b"val", b"val"), "a row without an entry");
         let error = spec.entry(&RowSource::new(&kind, b"key", b"val").unwrap(), &mut entry).unwrap_err();
         assert!(error.message.contains("has only 3"), "{error}");
         assert!(spec.primary_key(&kind, b"lu", b"").is_err());

@@ -349,7 +349,7 @@ impl Table {
         }
         let (old, new) = (state.source(key, old)?, state.source(key, new)?);
         let (mut before, mut after) = (Entry::default(), Entry::default());
-        for index in &state.indexes {
+        for index in state.indexes.iter().filter(|index| !index.definition.spec.stays(&old, &new)) {
             index.entry(&old, &mut before)?;
             index.entry(&new, &mut after)?;
             if before != after {
