@@ -266,7 +266,7 @@ impl PageFile {
         }
     }
 
-    /// Replaces a part of a page, and locks the 128 bytes around each of its bytes, or all of the
+    /// Replaces a part of a page, and locks the granules of 128 bytes that it touches, or all of the
     /// page.
     pub fn write(
         &self,
@@ -344,14 +344,26 @@ impl PageFile {
         }
     }
 
-    /// Runs a statement that writes; if it fails, nothing of it stays.
+    /// Runs a statement that writes; if it fails, nothing of it stays. It is run again if it is the
+    /// transaction's first, and has read one row before another transaction changed the next.
     fn statement<R>(
         &self,
         txn: &mut Transaction,
-        run: impl FnOnce(&mut Transaction, &Tree) -> Result<R, TableError>,
+        mut run: impl FnMut(&mut Transaction, &Tree) -> Result<R, TableError>,
     ) -> Result<R, TableError> {
         let tree = self.tree_for(txn)?;
-        whole_or_nothing(txn, |txn| run(txn, &tree))
+        let is_first = !txn.has_seen();
+        loop {
+            let outcome = whole_or_nothing(txn, |txn| run(txn, &tree));
+            match outcome {
+                Err(TableError { kind: TableErrorKind::Transaction(TxnErrorKind::Conflict), .. })
+                    if is_first =>
+                {
+                    txn.see_anew();
+                }
+                outcome => return outcome,
+            }
+        }
     }
 }
 

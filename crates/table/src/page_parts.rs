@@ -14,16 +14,15 @@
 //! has the versions, locks and recovery of rows. The page is read only for bytes between two parts
 //! of one granule. Invariants:
 //! * a visible granule's page row is visible, names a page, and has its flag set;
-//! * who writes a granule has the page's row locked, shared, and the granule's; who replaces the
-//!   page or its flag has written its row, which waits for the former. So parts of different
+//! * a transaction that writes a granule holds an intention lock on the page's row. One that
+//!   replaces the page, or its flag, writes that row, and so waits for those. So parts in different
 //!   granules are written side by side, and no page is replaced under a part;
-//! * with the page's row locked for update, or written, a granule that is written by a transaction
-//!   that has not ended belongs to one that lost its shared locks: it was prepared, or recovery
-//!   found it. Such a row is waited for like any;
+//! * prepared transactions and losers of recovery have lost their intention locks. A transaction
+//!   that replaces the page deletes its granules, and waits there for theirs;
 //! * a page that is put whole has no granules, and its flag is not set.
 //!
-//! A page with more than a quarter of its bytes in granules is put whole by the next write of a
-//! part, unless another transaction is writing parts of it: that may have to wait for it in turn.
+//! The next write of a part puts a page whole that has a quarter of its granules, unless another
+//! transaction is writing parts of it, which might have to wait for this one in turn.
 
 use crate::error::TableError;
 use crate::naming::named_page;
@@ -36,7 +35,8 @@ use std::ops::Range;
 
 /// Bytes of a granule.
 const GRANULE: usize = 128;
-/// A page of which more than one part in so many is in granules is put whole.
+/// A page is put whole by the write of a part after which it would have more than this share of
+/// its granules: one in four.
 const PUT_WHOLE_ABOVE: usize = 4;
 
 /// What the key of a page file's row says.
@@ -126,59 +126,60 @@ impl Part<'_> {
     }
 }
 
-/// A page's row, locked.
+/// The row of a page, locked.
 #[derive(Clone, Copy)]
-struct Locked<'a> {
+struct PageRow<'a> {
     page: u64,
     /// Empty: a page of zeros.
     row: &'a [u8],
     flagged: bool,
 }
 
-/// The current versions of a page's rows, be they visible or not: a hint, unless its row is locked.
+/// The granules of a page in their current versions, visible or not: a hint, unless the page's row
+/// is locked for update.
 #[derive(Default)]
-struct Current {
+struct Granules {
     /// The page's row has its flag set.
     flagged: bool,
-    /// Granules with their writers; ghosts are none.
-    granules: Vec<(usize, TxnId)>,
+    /// The granules, with their writers; ghosts are none.
+    list: Vec<(usize, TxnId)>,
 }
 
-impl Current {
-    fn of(tree: &Tree, page: u64) -> Result<Current, TableError> {
-        let (mut current, mut outcome) = (Current::default(), Ok(()));
+impl Granules {
+    fn of(tree: &Tree, page: u64) -> Result<Granules, TableError> {
+        let (mut current, mut outcome) = (Granules::default(), Ok(()));
         let mut position = Some(Position::At(key(page).to_vec()));
         while let Some(from) = position {
             position = tree.visit_leaf(&from, Direction::Forward, |key, value| {
-                let added = RowKey::decode(key).and_then(|key| current.add(page, key, value));
-                match added {
-                    Ok(true) => Visit::Continue,
-                    Ok(false) => Visit::Stop,
-                    Err(error) => {
-                        outcome = Err(error);
-                        Visit::GiveUp
-                    }
+                if key >= &self::key(page + 1)[..] {
+                    return Visit::Stop;
                 }
+                outcome = current.add(key, value);
+                if outcome.is_ok() { Visit::Continue } else { Visit::Stop }
             })?;
+            std::mem::replace(&mut outcome, Ok(()))?;
             if position.as_ref().is_some_and(|next| is_behind(next, page)) {
                 break;
             }
         }
-        outcome.map(|()| current)
+        Ok(current)
     }
 
-    /// Adds a row; false if it is not one of the page's.
-    fn add(&mut self, page: u64, key: RowKey, value: &[u8]) -> Result<bool, TableError> {
-        if key.page() != page {
-            return Ok(false);
-        }
+    /// Adds a row of the page. One with a malformed key is passed over: it is none.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), TableError> {
+        let Ok(key) = RowKey::decode(key) else { return Ok(()) };
         let (header, _) = RowHeader::split(value)?;
         match key {
             _ if header.ghost => {}
             RowKey::Page(_) => self.flagged = header.flag,
-            RowKey::Granule(_, granule) => self.granules.push((granule, header.writer)),
+            RowKey::Granule(_, granule) => self.list.push((granule, header.writer)),
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Whether `txn` may replace all of them without waiting or a conflict.
+    fn are_free_for(&self, txn: &Transaction) -> bool {
+        self.list.iter().all(|(_, writer)| txn.may_replace(*writer))
     }
 }
 
@@ -220,9 +221,9 @@ impl PageFile {
         page: u64,
     ) -> Result<(), TableError> {
         let mut old = txn.take_buffer();
-        let current = Current::of(tree, page)?;
+        let current = Granules::of(tree, page)?;
         let outcome = current
-            .granules
+            .list
             .into_iter()
             .try_for_each(|(granule, _)| txn.remove(tree, &granule_key(page, granule), &mut old).map(|_| ()));
         txn.keep_buffer(old);
@@ -238,23 +239,24 @@ impl PageFile {
         part: Part<'_>,
     ) -> Result<(), TableError> {
         let mut row = txn.take_buffer();
-        let current = Current::of(tree, page)?;
-        let shared = self.parts_are_logged() && current.flagged;
-        let mut flag = match shared {
-            true => txn.get_for_share_flagged(tree, &key(page), &mut row)?,
+        let current = Granules::of(tree, page)?;
+        let share = self.parts_are_logged() && current.flagged;
+        let mut flag = match share {
+            true => txn.get_with_intent_flagged(tree, &key(page), &mut row)?,
             false => txn.get_for_update_flagged(tree, &key(page), &mut row)?,
         };
-        if shared && flag != Some(true) {
+        if share && flag != Some(true) {
             // Put whole meanwhile, or freed.
             flag = txn.get_for_update_flagged(tree, &key(page), &mut row)?;
         }
         if flag.is_none() {
             row.clear();
         }
-        let locked = Locked { page, row: &row, flagged: flag == Some(true) };
-        let outcome = match self.has_to_be_whole(txn, tree, locked, (part, &current)) {
+        named_page(&row)?;
+        let locked = PageRow { page, row: &row, flagged: flag == Some(true) };
+        let outcome = match self.decide_whole(txn, tree, locked, (part, &current)) {
             Ok(true) => self.write_whole(txn, tree, locked, part),
-            Ok(false) => self.write_granules(txn, tree, locked, part),
+            Ok(false) => self.write_granules(txn, tree, locked, (part, &current)),
             Err(error) => Err(error),
         };
         txn.keep_buffer(row);
@@ -267,12 +269,12 @@ impl PageFile {
 
     /// Whether the page is put whole, with the part in it; then its row is locked for update.
     /// `current` was before it was locked.
-    fn has_to_be_whole(
+    fn decide_whole(
         &self,
         txn: &mut Transaction,
         tree: &Tree,
-        Locked { page, row, flagged }: Locked<'_>,
-        (part, current): (Part<'_>, &Current),
+        PageRow { page, row, flagged }: PageRow<'_>,
+        (part, current): (Part<'_>, &Granules),
     ) -> Result<bool, TableError> {
         if row.is_empty() || !self.parts_are_logged() {
             return Ok(true);
@@ -281,7 +283,7 @@ impl PageFile {
             return Ok(true);
         }
         let touched = part.granules();
-        let others = current.granules.iter().filter(|(granule, _)| !touched.contains(granule)).count();
+        let others = current.list.iter().filter(|(granule, _)| !touched.contains(granule)).count();
         let few = self.page_size() / PUT_WHOLE_ABOVE / GRANULE;
         if others + touched.len() <= few {
             return Ok(false);
@@ -289,9 +291,10 @@ impl PageFile {
         if !flagged {
             return Ok(true);
         }
-        let free = txn.try_lock_for_update(tree, &key(page))?;
-        // No other writer of parts is left but such as have lost their locks.
-        Ok(free && Current::of(tree, page)?.granules.iter().all(|(_, writer)| txn.may_replace(*writer)))
+        // Looked at before, too, so that the page is not locked in vain.
+        Ok(current.are_free_for(txn)
+            && txn.try_lock_for_update(tree, &key(page))?
+            && Granules::of(tree, page)?.are_free_for(txn))
     }
 
     /// Puts the page whole. Its row is locked for update.
@@ -299,14 +302,14 @@ impl PageFile {
         &self,
         txn: &mut Transaction,
         tree: &Tree,
-        Locked { page, row, flagged }: Locked<'_>,
+        PageRow { page, row, flagged }: PageRow<'_>,
         part: Part<'_>,
     ) -> Result<(), TableError> {
         let mut image = Vec::with_capacity(self.page_size());
         self.read_named(txn, page, row, &mut image)?;
-        let current = if flagged { Current::of(tree, page)? } else { Current::default() };
+        let current = if flagged { Granules::of(tree, page)? } else { Granules::default() };
         let mut content = Vec::new();
-        for (granule, _) in current.granules {
+        for (granule, _) in current.list {
             if txn.get_for_update(tree, &granule_key(page, granule), &mut content)? {
                 put_over(&mut image, granule, &content)?;
             }
@@ -321,8 +324,8 @@ impl PageFile {
         &self,
         txn: &mut Transaction,
         tree: &Tree,
-        Locked { page, row, flagged }: Locked<'_>,
-        part: Part<'_>,
+        PageRow { page, row, flagged }: PageRow<'_>,
+        (part, current): (Part<'_>, &Granules),
     ) -> Result<(), TableError> {
         if !flagged {
             let mut old = txn.take_buffer();
@@ -330,38 +333,82 @@ impl PageFile {
             txn.replace_flagged(tree, &key(page), value, &mut old)?;
             txn.keep_buffer(old);
         }
-        let (mut old, mut new, mut image) = (txn.take_buffer(), txn.take_buffer(), Vec::new());
-        let outcome = part.granules().try_for_each(|granule| {
-            let (key, (start, bytes)) = (granule_key(page, granule), part.within(granule));
-            let is_all = bytes.len() == GRANULE;
-            new.clear();
-            if is_all || !txn.get_for_update(tree, &key, &mut old)? {
-                new.push(start as u8);
-                new.extend_from_slice(bytes);
-                return Ok(txn.put(tree, &key, &new)?);
+        let mut image = Vec::new();
+        part.granules().try_for_each(|granule| {
+            let key = granule_key(page, granule);
+            let write = GranuleWrite { key: &key, part: part.within(granule) };
+            let there = current.list.iter().any(|(of, _)| *of == granule);
+            while !write.perform(txn, tree, there, image.get(bytes_of(granule)))? {
+                self.read_named(txn, page, row, &mut image)?;
             }
-            let (first, before) = held(&old)?;
-            let all = first.min(start)..(first + before.len()).max(start + bytes.len());
-            new.push(all.start as u8);
-            match all.len() <= before.len() + bytes.len() {
-                true => new.resize(1 + all.len(), 0),
-                // There are bytes between them.
-                false => {
-                    if image.is_empty() {
-                        self.read_named(txn, page, row, &mut image)?;
-                    }
-                    new.extend_from_slice(&image[bytes_of(granule)][all.clone()]);
+            Ok(())
+        })
+    }
+}
+
+/// A write of bytes of one granule, which begin at an offset in it.
+struct GranuleWrite<'a> {
+    key: &'a [u8],
+    part: (usize, &'a [u8]),
+}
+
+impl GranuleWrite<'_> {
+    /// Writes them. False, and nothing is changed, if this takes bytes of the page, and
+    /// `of_page`, those of the granule, is `None`. `there` says that there seems to be such a row.
+    fn perform(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        there: bool,
+        of_page: Option<&[u8]>,
+    ) -> Result<bool, TableError> {
+        let (start, bytes) = self.part;
+        let mut row = Vec::with_capacity(1 + GRANULE);
+        row.push(start as u8);
+        row.extend_from_slice(bytes);
+        if bytes.len() == GRANULE {
+            txn.put(tree, self.key, &row)?;
+            return Ok(true);
+        }
+        let (mut edits_first, mut edited) = (there, txn.take_buffer());
+        loop {
+            if !std::mem::take(&mut edits_first) && txn.insert(tree, self.key, &row)? {
+                return Ok(true);
+            }
+            let mut outcome = Ok(true);
+            let found = txn.edit(tree, self.key, &mut edited, &mut |before, after| {
+                outcome = self.join(before.payload, of_page, after);
+                matches!(outcome, Ok(true))
+            })?;
+            match outcome? {
+                true if found.is_none() => {}
+                joined => {
+                    txn.keep_buffer(edited);
+                    return Ok(joined);
                 }
             }
-            for (at, bytes) in [(first, before), (start, bytes)] {
-                let at = 1 + at - all.start;
-                new[at..at + bytes.len()].copy_from_slice(bytes);
-            }
-            Ok(txn.put(tree, &key, &new)?)
-        });
-        txn.keep_buffer(old);
-        txn.keep_buffer(new);
-        outcome
+        }
+    }
+
+    /// Makes a row of them and of what the row holds, and of what of the page lies between; false if
+    /// that is needed and not given.
+    fn join(&self, row: &[u8], of_page: Option<&[u8]>, joined: &mut Vec<u8>) -> Result<bool, TableError> {
+        let (start, bytes) = self.part;
+        let (first, before) = held(row)
+            .map_err(|error| TableError::damaged(format!("row {}: {error}", show::Bytes(self.key))))?;
+        let all = first.min(start)..(first + before.len()).max(start + bytes.len());
+        joined.clear();
+        joined.push(all.start as u8);
+        match of_page {
+            _ if all.len() <= before.len() + bytes.len() => joined.resize(1 + all.len(), 0),
+            Some(of_page) => joined.extend_from_slice(&of_page[all.clone()]),
+            None => return Ok(false),
+        }
+        for (at, bytes) in [(first, before), (start, bytes)] {
+            let at = 1 + at - all.start;
+            joined[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(true)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Explicit locks: on keys and on key ranges.
 //!
-//! Writers need none (a row is locked by its header); these are for reading for update, and for
-//! serializable reads. Writers *ask* here, under the leaf's latch, whether a reader forbids the
+//! Writers need none (a row is locked by its header); these are for reading for update, for
+//! serializable reads, and for writing parts of what a row stands for, which are rows themselves
+//! (intention locks). Writers *ask* here, under the leaf's latch, whether a reader forbids the
 //! write; readers register here *before* they read the leaf. The later of the two sees the earlier.
 //!
 //! Lock order: a point shard → ranges.
@@ -9,7 +10,8 @@
 //! Invariants, asserted by [`LockTable::check`]:
 //! 1. an entry of a shard is free and has no holders, or has holders and is found by its key's
 //!    hash;
-//! 2. a transaction is once among an entry's holders; an exclusive holder of a key is its only
+//! 2. a transaction is once among an entry's holders, and all of these hold the key in one mode; an
+//!    exclusive holder of a key is its only
 //!    holder;
 //! 3. a shard's count is its number of holders, and the count of ranges at least theirs. A writer
 //!    that reads zero under the leaf's latch misses no lock: a reader that latched the leaf before
@@ -26,10 +28,24 @@ use firndb_base::{TreeId, TxnId};
 /// What a lock forbids to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Writing.
+    /// Writing, and intention locks.
     Shared,
+    /// Writing, and shared locks: it announces writes of rows that the key stands for.
+    IntentExclusive,
     /// Writing and locking.
     Exclusive,
+}
+
+impl Mode {
+    /// Whether two transactions cannot hold one key in these modes.
+    fn excludes(self, other: Mode) -> bool {
+        self != other || self == Mode::Exclusive
+    }
+
+    /// What a transaction holds that has both.
+    fn with(self, other: Mode) -> Mode {
+        if self == other { self } else { Mode::Exclusive }
+    }
 }
 
 const SHARDS: usize = 64;
@@ -134,8 +150,8 @@ impl Points {
                 let point = &self.entries[at as usize];
                 assert!(point.hash == *hash && !point.holders.is_empty(), "a held key is found by its hash");
                 assert!(
-                    point.holders.len() == 1 || point.holders.iter().all(|(_, mode)| *mode == Mode::Shared),
-                    "an exclusive holder is the only one"
+                    point.holders.windows(2).all(|pair| !pair[0].1.excludes(pair[1].1)),
+                    "all hold it in one mode, and an exclusive holder is the only one"
                 );
                 for (n, (txn, _)) in point.holders.iter().enumerate() {
                     assert!(point.holders[..n].iter().all(|(t, _)| t != txn), "{txn} holds a key once");
@@ -181,7 +197,7 @@ pub(crate) struct HeldLocks {
     points: Vec<(u32, u32)>,
     /// How many of them are shared, tree by tree.
     shared: Vec<(TreeId, usize)>,
-    /// How many are exclusive.
+    /// How many are not.
     exclusive: usize,
     range_trees: Vec<TreeId>,
 }
@@ -201,7 +217,7 @@ impl HeldLocks {
 pub(crate) enum Refused {
     /// These have locked it.
     Blocked(Vec<TxnId>),
-    /// The transaction holds [`EXCLUSIVE_MAX`] exclusive locks.
+    /// The transaction holds [`EXCLUSIVE_MAX`] locks that are not shared.
     TooMany,
 }
 
@@ -241,29 +257,31 @@ impl LockTable {
         let mut blockers: Vec<TxnId> = Vec::new();
         let found = points.find(hash, tree, key);
         if let Some(at) = found {
-            let forbids = |theirs: Mode| mode == Mode::Exclusive || theirs == Mode::Exclusive;
             let holders = &points.entries[at as usize].holders;
-            blockers.extend(holders.iter().filter(|(t, m)| *t != me && forbids(*m)).map(|(t, _)| *t));
+            blockers.extend(holders.iter().filter(|(t, m)| *t != me && mode.excludes(*m)).map(|(t, _)| *t));
         }
-        if mode == Mode::Exclusive {
+        if mode != Mode::Shared {
             self.range_blockers(me, tree, key, &mut blockers);
         }
         if !blockers.is_empty() {
             return Err(Refused::Blocked(blockers));
         }
-        if mode == Mode::Exclusive && held.exclusive >= EXCLUSIVE_MAX {
-            let mine = |at: u32| points.entries[at as usize].holders.contains(&(me, Mode::Exclusive));
-            return if found.is_some_and(mine) { Ok(()) } else { Err(Refused::TooMany) };
+        if mode != Mode::Shared && held.exclusive >= EXCLUSIVE_MAX {
+            let counted = |(t, m): &(TxnId, Mode)| *t == me && *m != Mode::Shared;
+            if !found.is_some_and(|at| points.entries[at as usize].holders.iter().any(counted)) {
+                return Err(Refused::TooMany);
+            }
         }
         let at = found.unwrap_or_else(|| points.claim(hash, tree, key));
         let holders = &mut points.entries[at as usize].holders;
         match holders.iter_mut().find(|(t, _)| *t == me) {
             Some((_, mine)) => {
-                if mode == Mode::Exclusive && *mine == Mode::Shared {
-                    *mine = mode;
+                // Nothing excludes `mode`, nor what is held, so there is no other holder if these differ.
+                if *mine == Mode::Shared && mode != Mode::Shared {
                     *held.shared_in(tree) -= 1;
                     held.exclusive += 1;
                 }
+                *mine = mine.with(mode);
                 return Ok(());
             }
             None => {
@@ -273,7 +291,7 @@ impl LockTable {
             }
         }
         drop(points);
-        if mode == Mode::Exclusive {
+        if mode != Mode::Shared {
             held.exclusive += 1;
             return Ok(());
         }

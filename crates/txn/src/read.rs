@@ -80,16 +80,18 @@ impl Transaction {
         found
     }
 
-    /// As [`Transaction::get_for_update_flagged`], but others can lock the row likewise: until all
-    /// of them have ended, no other transaction writes it, or locks it for update.
-    pub fn get_for_share_flagged(
+    /// As [`Transaction::get_for_update_flagged`], of a row that stands for others, which are about
+    /// to be written, while it is not: it is locked with *intention exclusive*. Others can lock it
+    /// likewise, and can neither write it, nor lock it for update or, under serializable isolation,
+    /// for reading. The lock ends when the transaction is prepared.
+    pub fn get_with_intent_flagged(
         &mut self,
         tree: &Tree,
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
-        let found = self.lock_and_read(tree, key, Mode::Shared, out);
+        let found = self.lock_and_read(tree, key, Mode::IntentExclusive, out);
         self.end_call();
         found
     }

@@ -209,7 +209,9 @@ impl Transaction {
                 done = self.show_free(tree, sorted, (piece, &keys, done), mode, pieces.peek(), each)?;
                 let Some(key) = keys.get(done) else { break };
                 let flag = match mode {
-                    Mode::Exclusive => self.lock_and_read(tree, key, Mode::Exclusive, &mut row)?,
+                    Mode::Exclusive | Mode::IntentExclusive => {
+                        self.lock_and_read(tree, key, mode, &mut row)?
+                    }
                     Mode::Shared => {
                         let mut limit = None;
                         self.lock_key(tree.id(), key, mode, &mut limit)?;

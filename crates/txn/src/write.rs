@@ -156,7 +156,10 @@ impl Attempt<'_> {
         let row = current.map(RowHeader::split).transpose()?;
         let sees = |writer| writer == state.id || self.snapshot.is_some_and(|snapshot| snapshot.sees(writer));
         let unseen = row.map(|(header, _)| header.writer).filter(|writer| !sees(*writer));
-        if let Some(obstacle) = manager.obstacle(state.id, tree, key, unseen, self.serializable) {
+        // A transaction that has locked a row since this one wrote it waits for this one, and has
+        // read nothing.
+        let is_own = row.is_some_and(|(header, _)| header.writer == state.id);
+        if !is_own && let Some(obstacle) = manager.obstacle(state.id, tree, key, unseen, self.serializable) {
             return Ok(obstacle);
         }
         let before = row.and_then(|(header, _)| (!header.ghost).then_some(header.flag));

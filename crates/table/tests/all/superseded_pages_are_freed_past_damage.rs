@@ -271,6 +271,30 @@ fn a_malformed_row_is_overwritten_freed_and_cut_off() {
     assert!(first[0].work.contains("\"f\""), "{first:?}");
 }
 
+/// Cause: a look through the granules of a page began anew at a row with a malformed key. Effect:
+/// the page could not be put whole, without an end.
+#[test]
+fn a_malformed_row_beside_a_page_with_granules_is_passed_over() {
+    let world = World::new(PAGE);
+    let file = world.catalog.create_page_file("f").unwrap();
+    let rows = tree(&world, "\"f\"");
+    let mut txn = world.begin();
+    (0..2).for_each(|page| file.put(&mut txn, page, &[7; PAGE]).unwrap());
+    txn.commit().unwrap();
+    let mut txn = world.begin();
+    file.write(&mut txn, 0, 200, b"part").unwrap();
+    txn.put(&rows, &[&0u64.to_be_bytes()[..], &[9]].concat(), b"malformed").unwrap();
+    let mut found = Vec::new();
+    assert_eq!(file.read(&mut txn, 0, &mut found).unwrap_err().kind, TableErrorKind::Damaged);
+    file.write(&mut txn, 0, 300, b"part").unwrap();
+    file.put(&mut txn, 0, &[8; PAGE]).unwrap();
+    file.read(&mut txn, 0, &mut found).unwrap();
+    assert_eq!(found, [8; PAGE]);
+    file.set_pages(&mut txn, 0).unwrap();
+    assert_eq!(file.pages(&mut txn).unwrap(), 0);
+    txn.commit().unwrap();
+}
+
 /// Cause: a page whose changes were given up after damage is known by its content. Effect: a page
 /// that was put with that content was stored, and read as damaged for ever.
 #[test]
