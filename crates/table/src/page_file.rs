@@ -266,8 +266,8 @@ impl PageFile {
         }
     }
 
-    /// Replaces a part of a page, and locks the granules of 128 bytes that it touches, or all of the
-    /// page.
+    /// Replaces a part of a page, and locks the granules of 128 bytes that it touches, or all of
+    /// the page.
     pub fn write(
         &self,
         txn: &mut Transaction,

@@ -390,8 +390,8 @@ impl GranuleWrite<'_> {
         }
     }
 
-    /// Makes a row of them and of what the row holds, and of what of the page lies between; false if
-    /// that is needed and not given.
+    /// Makes a row of them and of what the row holds, and of what of the page lies between; false
+    /// if that is needed and not given.
     fn join(&self, row: &[u8], of_page: Option<&[u8]>, joined: &mut Vec<u8>) -> Result<bool, TableError> {
         let (start, bytes) = self.part;
         let (first, before) = held(row)

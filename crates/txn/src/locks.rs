@@ -276,7 +276,8 @@ impl LockTable {
         let holders = &mut points.entries[at as usize].holders;
         match holders.iter_mut().find(|(t, _)| *t == me) {
             Some((_, mine)) => {
-                // Nothing excludes `mode`, nor what is held, so there is no other holder if these differ.
+                // Nothing excludes `mode`, nor what is held, so there is no other holder if these
+                // differ.
                 if *mine == Mode::Shared && mode != Mode::Shared {
                     *held.shared_in(tree) -= 1;
                     held.exclusive += 1;

@@ -345,6 +345,41 @@ fn parts_of_prepared_transactions_are_waited_for() {
     }
 }
 
+/// Statements on the pages of the model, with a return to a savepoint; each is read back.
+fn change_pages(tx: &mut Transaction, file: &PageFile, own: &mut Vec<Vec<u8>>, rng: &mut Rng) {
+    let mut saved = None;
+    for _ in 0..rng.between(1, 16) {
+        let page = rng.below(6) as usize;
+        match rng.below(12) {
+            0 => {
+                own[page] = vec![rng.between(1, 255) as u8; PAGE];
+                tx.put_page(file, page as u64, &own[page]).unwrap();
+            }
+            1 => {
+                own[page] = vec![0; PAGE];
+                tx.free_page(file, page as u64).unwrap();
+            }
+            2 => saved = Some((tx.savepoint(), own.clone())),
+            3 => {
+                if let Some((savepoint, before)) = &saved {
+                    tx.rollback_to(savepoint).unwrap();
+                    own.clone_from(before);
+                }
+            }
+            _ => {
+                let longest = [8, 200, 1500][rng.below(3) as usize];
+                let at = rng.below(PAGE as u64) as usize;
+                let part = vec![rng.between(1, 255) as u8; rng.between(1, longest) as usize];
+                let part = &part[..part.len().min(PAGE - at)];
+                own[page][at..at + part.len()].copy_from_slice(part);
+                tx.write_page(file, page as u64, at, part).unwrap();
+            }
+        }
+        let page = rng.below(6) as usize;
+        assert!(tx.read_page(file, page as u64).unwrap() == own[page], "page {page}");
+    }
+}
+
 #[test]
 fn they_agree_with_a_model_under_savepoints_and_snapshots() {
     for seed in 0..8 {
@@ -368,37 +403,7 @@ fn they_agree_with_a_model_under_savepoints_and_snapshots() {
             }
             let mut tx = begin(&db, ISOLATIONS[rng.below(3) as usize]);
             let mut own = model.clone();
-            let mut saved = None;
-            for _ in 0..rng.between(1, 16) {
-                let page = rng.below(6) as usize;
-                match rng.below(12) {
-                    0 => {
-                        own[page] = vec![rng.between(1, 255) as u8; PAGE];
-                        tx.put_page(&file, page as u64, &own[page]).unwrap();
-                    }
-                    1 => {
-                        own[page] = vec![0; PAGE];
-                        tx.free_page(&file, page as u64).unwrap();
-                    }
-                    2 => saved = Some((tx.savepoint(), own.clone())),
-                    3 => {
-                        if let Some((savepoint, before)) = &saved {
-                            tx.rollback_to(savepoint).unwrap();
-                            own.clone_from(before);
-                        }
-                    }
-                    _ => {
-                        let longest = [8, 200, 1500][rng.below(3) as usize];
-                        let at = rng.below(PAGE as u64) as usize;
-                        let part = vec![rng.between(1, 255) as u8; rng.between(1, longest) as usize];
-                        let part = &part[..part.len().min(PAGE - at)];
-                        own[page][at..at + part.len()].copy_from_slice(part);
-                        tx.write_page(&file, page as u64, at, part).unwrap();
-                    }
-                }
-                let page = rng.below(6) as usize;
-                assert!(tx.read_page(&file, page as u64).unwrap() == own[page], "seed {seed}, round {round}");
-            }
+            change_pages(&mut tx, &file, &mut own, &mut rng);
             match rng.one_in(4) {
                 true => tx.rollback().unwrap(),
                 false => {
