@@ -66,8 +66,9 @@ impl<'a> ListTransaction<'a> {
     }
 
     /// Reads a list, for update if `lock` (under read committed only that keeps others from writing
-    /// in between), and writes it with one more element; runs `between` between the two. Every other
-    /// list that is there and to be locked is read and written by one statement, after `between`.
+    /// in between), and writes it with one more element; runs `between` between the two. Every
+    /// other list that is there and to be locked is read and written by one statement, after
+    /// `between`.
     pub fn append(&mut self, key: u32, lock: bool, mut between: impl FnMut()) -> Result<(), Error> {
         if lock && (self.id + self.appended).is_multiple_of(2) {
             between();

@@ -205,7 +205,8 @@ impl Transaction {
     /// # let counters = db.create_table("counters")?;
     /// # db.transact(|tx| tx.put(&counters, b"visits", &1u64.to_le_bytes()))?;
     /// let mut row = Vec::new();
-    /// let is_there = db.transact(|tx| tx.update_with(&counters, b"visits", &mut row, |row| row[0] += 1))?;
+    /// let add_one = |row: &mut Vec<u8>| row[0] += 1;
+    /// let is_there = db.transact(|tx| tx.update_with(&counters, b"visits", &mut row, add_one))?;
     /// assert!(is_there && row == 2u64.to_le_bytes());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -221,8 +222,8 @@ impl Transaction {
     }
 
     /// As [`Transaction::update_with`], of many rows as one statement, one after the other in the
-    /// order of their keys, which may come in any and repeat. `change` is called with a key's number
-    /// and its row, or without one if there is none. What is not in memory is read together.
+    /// order of their keys, which may come in any and repeat. `change` is called with a key's
+    /// number and its row, or without one if there is none. What is not in memory is read together.
     pub fn update_many_with<K: AsRef<[u8]>>(
         &mut self,
         table: &Table,

@@ -218,7 +218,8 @@ impl IndexSpec {
         Ok(())
     }
 
-    /// Whether two rows at one key have the same entry, as far as their bytes say without making it.
+    /// Whether two rows at one key have the same entry, as far as their bytes say without making
+    /// it.
     pub(crate) fn stays(&self, old: &RowSource<'_>, new: &RowSource<'_>) -> bool {
         let IndexParts::Ranges(parts) = &self.parts else { return false };
         parts.iter().all(|part| match part {

@@ -47,8 +47,8 @@ impl Table {
         self.update_bytes(txn, key, value, Bytes::Given)
     }
 
-    /// Replaces the row at `key` by what `change` makes of it, in `value`; false if there is none. As
-    /// [`Table::get_for_update`] and [`Table::update`], at the cost of the latter.
+    /// Replaces the row at `key` by what `change` makes of it, in `value`; false if there is none.
+    /// As [`Table::get_for_update`] and [`Table::update`], at the cost of the latter.
     ///
     /// `change` is called under a latch: it must not block or use the database. It may be called
     /// again, with the row as it is then: the last call counts.

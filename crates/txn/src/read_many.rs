@@ -169,8 +169,8 @@ impl Transaction {
         outcome
     }
 
-    /// Reads what is not in memory of the leaves of `keys`, which ascend, together; whether there was
-    /// anything. A hint: the leaves of a long list may be gone again.
+    /// Reads what is not in memory of the leaves of `keys`, which ascend, together; whether there
+    /// was anything. A hint: the leaves of a long list may be gone again.
     pub fn bring_in(&self, tree: &Tree, keys: &[&[u8]]) -> Result<bool, TxnError> {
         let (mut absent, mut missing) = (Vec::new(), Missing::default());
         for piece in keys.chunks(2 * tree.pool().read_ahead_pages()) {

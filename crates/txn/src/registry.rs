@@ -124,8 +124,8 @@ impl Registry {
         }
     }
 
-    /// Whether no snapshot is in use, and nothing is kept for one: of a transaction that commits now
-    /// nothing is needed either.
+    /// Whether no snapshot is in use, and nothing is kept for one: of a transaction that commits
+    /// now nothing is needed either.
     pub fn needs_nothing_kept(&self) -> bool {
         self.snapshots.is_empty() && self.ended.is_empty()
     }

@@ -30,7 +30,8 @@ impl Default for SharedVersions {
 }
 
 impl SharedVersions {
-    /// Those of a transaction that begins with `memory`, of which `allowance` bytes are not counted.
+    /// Those of a transaction that begins with `memory`, of which `allowance` bytes are not
+    /// counted.
     pub fn with_memory(memory: VersionMemory, allowance: usize) -> SharedVersions {
         let mut versions = Versions::default();
         versions.adopt(memory, allowance);

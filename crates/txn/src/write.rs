@@ -236,10 +236,10 @@ impl Transaction {
     ) -> Result<Option<bool>, TxnError> {
         self.write(tree, key, Intent::Put(value), Former::Copied(old))
     }
-    /// Replaces a row by what `edit` makes of it, in `row`: as a read for update and an update, with
-    /// one visit of the leaf. Returns the flag of the row before, or `None` if there is none. The row
-    /// is left as it is, and not locked, if `edit` returns false. `edit` must not block or use the
-    /// database.
+    /// Replaces a row by what `edit` makes of it, in `row`: as a read for update and an update,
+    /// with one visit of the leaf. Returns the flag of the row before, or `None` if there is none.
+    /// The row is left as it is, and not locked, if `edit` returns false. `edit` must not block or
+    /// use the database.
     pub fn edit(
         &mut self,
         tree: &Tree,

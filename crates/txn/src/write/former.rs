@@ -3,7 +3,8 @@
 use crate::row_change::RowValue;
 
 /// Makes a row's new payload in a copy of it; false to leave the row as it is. Called under the
-/// latch of the row's leaf, and again if the write has to be tried again, with the row as it is then.
+/// latch of the row's leaf, and again if the write has to be tried again, with the row as it is
+/// then.
 pub type Edit<'e> = dyn FnMut(RowValue<'_>, &mut Vec<u8>) -> bool + 'e;
 
 /// What becomes of the payload before, if there is a row.

@@ -63,8 +63,8 @@ pub(super) struct NewOrderBuffers {
 }
 
 impl NewOrderBuffers {
-    /// Reads the rows of all lines' items, and then takes their goods from stock. Returns the number
-    /// of lines before the first item that is not for sale.
+    /// Reads the rows of all lines' items, and then takes their goods from stock. Returns the
+    /// number of lines before the first item that is not for sale.
     fn take_goods<T: Transaction>(&mut self, txn: &mut T, input: &NewOrderInput) -> Outcome<usize> {
         let lines = input.lines();
         let mut all = [[0; keys::ITEM_LEN]; LINES_MAX];
@@ -184,8 +184,8 @@ fn take(goods: &mut [u8], line: &LineInput, warehouse: u32) {
     }
 }
 
-/// Inserts one line, whose goods have been taken from stock. Returns OL_AMOUNT and whether its goods
-/// are of brand "B". The rows of all items and goods are in `buffers`.
+/// Inserts one line, whose goods have been taken from stock. Returns OL_AMOUNT and whether its
+/// goods are of brand "B". The rows of all items and goods are in `buffers`.
 fn add_line<T: Transaction>(
     txn: &mut T,
     input: &NewOrderInput,

@@ -126,8 +126,8 @@ pub fn need_many<T: Transaction>(
     outcome
 }
 
-/// Changes a row that must be there; `row` is what it becomes. `change` may be called again, with the
-/// row as it is.
+/// Changes a row that must be there; `row` is what it becomes. `change` may be called again, with
+/// the row as it is.
 pub fn change<T: Transaction>(
     txn: &mut T,
     table: TableId,
