@@ -7,8 +7,8 @@
 //! kept, for as long as it is open:
 //!
 //! * A transaction that commits stays in `Registry::ended`, and findable by its id, until every
-//!   snapshot sees it: then it is *purged*. Usually that is at once, and costs nothing but the two
-//!   queue operations.
+//!   snapshot sees it: then it is *purged*. Where no snapshot is in use and nothing is kept, its
+//!   commit purges it at once, without the queue.
 //! * When newer commits have pushed it behind the newest few, it is *settled*: it keeps its
 //!   before-images without spare capacity, and is counted, its `TxnState` included.
 //! * When the count passes the budget, the oldest are *spilled out*: their before-images move to

@@ -307,16 +307,25 @@ impl Transaction {
     pub(crate) fn ensure_state(&mut self) -> Result<TxnId, TxnError> {
         match &self.state {
             Some(state) => Ok(state.id),
-            None => {
-                // One that begins with a write needs both. Read committed takes one a statement.
-                let is_to_have_one = self.options.isolation == Isolation::Snapshot;
-                let (state, snapshot) = self.manager.enroll(is_to_have_one && self.snapshot.is_none())?;
-                let id = state.id;
-                self.state = Some(state);
-                self.snapshot = self.snapshot.take().or(snapshot);
-                Ok(id)
-            }
+            None => self.enroll(false),
         }
+    }
+
+    /// As [`Transaction::ensure_state`], for a write: one that begins the transaction needs a
+    /// snapshot, too. Read committed takes one a statement.
+    pub(crate) fn ensure_state_to_write(&mut self) -> Result<TxnId, TxnError> {
+        match &self.state {
+            Some(state) => Ok(state.id),
+            None => self.enroll(self.options.isolation == Isolation::Snapshot && self.snapshot.is_none()),
+        }
+    }
+
+    fn enroll(&mut self, with_snapshot: bool) -> Result<TxnId, TxnError> {
+        let (state, snapshot) = self.manager.enroll(with_snapshot)?;
+        let id = state.id;
+        self.state = Some(state);
+        self.snapshot = self.snapshot.take().or(snapshot);
+        Ok(id)
     }
 
     /// Waits until one of `blockers` has ended, or has given locks back. `limit` is that of the

@@ -302,7 +302,7 @@ impl Transaction {
             check_row_size(tree, key, &[0; PAGE_NAME_LEN])?;
         }
         self.writes += 1;
-        self.ensure_state()?;
+        self.ensure_state_to_write()?;
         self.spill_if_over_budget()?;
         let outcome = self.write_when_free(tree, key, intent, former);
         self.end_call();
