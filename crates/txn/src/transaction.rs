@@ -282,15 +282,16 @@ impl Transaction {
             self.snapshot = Some(self.manager.take_snapshot());
         }
     }
-    /// Whether the caller has been shown anything by this transaction, or has changed anything: then
-    /// what it sees stays as it is, and what others change meanwhile is a `Conflict`.
+    /// Whether the caller has been shown anything by this transaction, or has changed anything:
+    /// then what it sees stays as it is, and what others change meanwhile is a `Conflict`.
     #[must_use]
     pub fn has_seen(&self) -> bool {
         self.exposed
     }
 
     /// After a statement that met a `Conflict` and was undone, in a transaction that had not seen
-    /// anything before ([`Transaction::has_seen`]): it has not again, and what it sees next is newer.
+    /// anything before ([`Transaction::has_seen`]): it has not again, and what it sees next is
+    /// newer.
     pub fn see_anew(&mut self) {
         self.drop_snapshot();
         self.exposed = false;
