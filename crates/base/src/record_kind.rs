@@ -101,6 +101,8 @@ registry! {
         TREE_DROP_PAGE = 0x2b,
         /// The page is no node: it becomes these bytes, whatever it was.
         TREE_IMAGE = 0x2c,
+        /// A child of an inner node has another page.
+        TREE_SET_CHILD = 0x2d,
     }
     Transactions {
         /// A transaction committed.
@@ -174,7 +176,7 @@ mod tests {
         let numbers: Vec<u8> = Kind::ALL.iter().map(|known| known.kind.0).collect();
         let expected: Vec<u8> = (0x01..=0x02)
             .chain(0x10..=0x15)
-            .chain(0x20..=0x2c)
+            .chain(0x20..=0x2d)
             .chain(0x40..=0x43)
             .chain(0x50..=0x51)
             .collect();

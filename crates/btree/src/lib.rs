@@ -10,6 +10,7 @@
 //!   entries; `leaves.rs`: which leaves to bring in before they are needed;
 //! * `group.rs`: atomic changes of several pages, for `split.rs`, `merge.rs`, `clear.rs`,
 //!   `bulk.rs`; `stock.rs`: what they acquire before they latch;
+//! * `relocate.rs`: nodes get lower page numbers;
 //! * `naming.rs`: entries that name whole pages of the layers above;
 //! * `sweep.rs`, `unmerged.rs`, `key_ranges.rs`: what background work needs to remove garbage and
 //!   free its pages.
@@ -49,6 +50,7 @@ mod naming;
 mod node;
 mod op;
 mod redo;
+mod relocate;
 mod roots;
 mod sample;
 mod scan;
@@ -69,6 +71,7 @@ pub use key_ranges::{KeyRangeRef, KeyRanges};
 pub use many::Missing;
 pub use naming::{Judgement, SweptNames, fill_page, is_given_up};
 pub use redo::{PageChange, Redone, check_page, give_up_page, redo, redo_latched};
+pub use relocate::Relocated;
 pub use sample::LeafSample;
 pub use scan::{Course, Direction, Entry, Position, Visit};
 pub use sweep::Swept;

@@ -60,6 +60,10 @@ pub(crate) enum Op<'a> {
     RemoveChild {
         slot: usize,
     },
+    SetChild {
+        index: usize,
+        child: PageId,
+    },
     Condemn,
     Drop,
     /// The page is no node: it gets these bytes, and zeros behind them.
@@ -143,6 +147,9 @@ impl<'a> Op<'a> {
                 Op::InsertChild { slot, stored, child: read_page(&mut body)? }
             }
             Kind::TREE_REMOVE_CHILD => Op::RemoveChild { slot: body.varint_max(HALF_MAX)? },
+            Kind::TREE_SET_CHILD => {
+                Op::SetChild { index: body.varint_max(HALF_MAX)?, child: read_page(&mut body)? }
+            }
             Kind::TREE_CONDEMN => Op::Condemn,
             Kind::TREE_DROP_PAGE => Op::Drop,
             _ => return malformed("a record of a kind that trees do not write"),
@@ -175,6 +182,7 @@ impl<'a> Op<'a> {
             Op::InsertChild { slot, stored, child } => {
                 edit::insert(page, Level::Inner, slot, stored, &child.0.to_le_bytes())
             }
+            Op::SetChild { index, child } => edit::set_child(page, index, child),
             Op::Condemn => edit::condemn(page),
             Op::Drop => {
                 page.fill(0);
@@ -229,6 +237,7 @@ impl<'a> Op<'a> {
                 Level::Inner.check(node)?;
                 edit::check_remove(node, slot).map(|()| true)?
             }
+            Op::SetChild { index, .. } => edit::check_set_child(node, index).map(|()| true)?,
             Op::Condemn => true,
             _ => false,
         };
@@ -393,4 +402,11 @@ pub(crate) fn image(body: &mut Vec<u8>, image: &[u8]) -> Kind {
 pub(crate) fn remove_child(body: &mut Vec<u8>, slot: usize) -> Kind {
     body.put_varint(slot as u64);
     Kind::TREE_REMOVE_CHILD
+}
+
+/// Child 0 is the first, child n that of slot n - 1.
+pub(crate) fn set_child(body: &mut Vec<u8>, index: usize, child: PageId) -> Kind {
+    body.put_varint(index as u64);
+    body.put_varint(child.0);
+    Kind::TREE_SET_CHILD
 }

@@ -343,8 +343,15 @@ impl Tree {
     ///
     /// Errors: if not even the root can be read.
     pub fn past_leaf(&self, from: &Position) -> Result<Option<Position>, TreeError> {
-        let target = from.target(Direction::Forward);
-        let mut level = 1;
+        self.past_child(from.target(Direction::Forward), 1)
+    }
+
+    /// As [`Tree::past_leaf`], past the child that the node of `level` has on the way to `target`.
+    pub(crate) fn past_child(
+        &self,
+        target: Target<'_>,
+        mut level: u8,
+    ) -> Result<Option<Position>, TreeError> {
         loop {
             match self.inner_shared(target, level) {
                 Ok(Some(parent)) => {
@@ -360,7 +367,7 @@ impl Tree {
                 }
                 // The leaf is the root.
                 Ok(None) => return Ok(None),
-                Err(error) if level == MAX_LEVEL => return Err(error),
+                Err(error) if level >= MAX_LEVEL => return Err(error),
                 Err(_) => level += 1,
             }
         }

@@ -57,6 +57,11 @@ impl MemoryTier {
         MemoryTier { page_size, state: Mutex::default() }
     }
 
+    /// New pages get the numbers after this one, which must not be in use.
+    pub fn hand_out_after(&self, page: PageId) {
+        self.state.lock().next = page.0;
+    }
+
     /// Makes every later read of the page fail.
     pub fn damage(&self, page: PageId) {
         self.state.lock().damaged.insert(page);

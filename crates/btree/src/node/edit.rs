@@ -9,6 +9,7 @@ use super::layout::{FLAG_CONDEMNED, Node, SHORT, SLOT_LEN, Slot, field};
 use super::pack::{compact, put_half, put_heads};
 use super::search::order;
 use super::{HEAD_LEN, HEADER_LEN, common_prefix, head_of};
+use firndb_base::PageId;
 use firndb_base::codec::Malformed;
 use firndb_buffer::{ByteRanges, Changed};
 use std::ops::Range;
@@ -333,6 +334,24 @@ pub(crate) fn remove(page: &mut [u8], level: Level, at: usize) -> Result<Changed
     }
     page[field::RUN] = 0;
     Ok(ranges([0..HEADER_LEN, slot_range(base, at, count)]))
+}
+
+/// Whether an inner node has a child `index`, counted with its first child.
+pub(crate) fn check_set_child(node: &Node<'_>, index: usize) -> Result<(), Malformed> {
+    Level::Inner.check(node)?;
+    node.child(index).map(drop)
+}
+
+/// Puts another page in the place of child `index`.
+pub(crate) fn set_child(page: &mut [u8], index: usize, child: PageId) -> Result<Changed, Malformed> {
+    let node = Level::Inner.node(page)?;
+    check_set_child(&node, index)?;
+    let at = match index.checked_sub(1).map(|slot| node.slot(slot)) {
+        None => field::FIRST_CHILD,
+        Some(slot) => slot.offset + slot.key_len,
+    };
+    page[at..at + 8].copy_from_slice(&child.0.to_le_bytes());
+    Ok(span(at..at + 8))
 }
 
 /// Removes several slots, given in ascending order.

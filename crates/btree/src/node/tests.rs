@@ -344,6 +344,7 @@ fn records() -> Vec<(Kind, Vec<u8>)> {
         body(|body| op::absorb(body, Some(b"b"), &list)),
         body(|body| op::insert_child(body, 0, b"k", PageId(8))),
         body(|body| op::remove_child(body, 0)),
+        body(|body| op::set_child(body, 1, PageId(300))),
         body(|_| Kind::TREE_CONDEMN),
         body(|_| Kind::TREE_DROP_PAGE),
     ]
@@ -444,7 +445,7 @@ fn golden_bytes_of_an_inner_node() {
 
 #[test]
 fn golden_bytes_of_every_record() {
-    let expected: [(u8, &[u8]); 13] = [
+    let expected: [(u8, &[u8]); 14] = [
         (0x20, b"\x01\x03keyvalue"),
         (0x21, b"\x01another value"),
         (0x22, b"\x01\x00\x02\x01\x02\x01\x01\x04"),
@@ -456,6 +457,7 @@ fn golden_bytes_of_every_record() {
         (0x27, b""),
         (0x28, b"\x00\x01k\x08"),
         (0x29, b"\x00"),
+        (0x2d, b"\x01\xac\x02"),
         (0x2a, b""),
         (0x2b, b""),
     ];

@@ -14,6 +14,7 @@ mod leaves_are_named_by_the_nodes_above;
 mod many_keys_are_looked_up_by_leaf;
 mod no_device_is_waited_for_under_latches;
 mod no_latch_is_held_over_a_read;
+mod nodes_move_to_lower_numbers;
 mod reads_fail_beside_descents;
 mod redo_rebuilds_every_page;
 mod shapes_of_trees;

@@ -22,6 +22,10 @@ impl HookedTier {
     pub fn on_read(&self, hook: impl Fn(PageId) -> Result<(), TierError> + Send + Sync + 'static) {
         *self.hook.lock().unwrap() = Some(Arc::new(hook));
     }
+    /// New pages get the numbers after this one.
+    pub fn hand_out_after(&self, page: PageId) {
+        self.inner.hand_out_after(page);
+    }
     pub fn read_as_usual(&self) {
         *self.hook.lock().unwrap() = None;
     }

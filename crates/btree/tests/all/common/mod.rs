@@ -2,10 +2,10 @@
 
 pub mod hooked_tier;
 
-use firndb_base::TreeId;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
-use firndb_btree::{Change, Direction, Position, Tree, TreeError, Visit};
+use firndb_base::{PageId, TreeId};
+use firndb_btree::{Change, Direction, Position, Relocated, Tree, TreeError, Visit};
 use firndb_buffer::{BufferPool, PoolOptions};
 use firndb_log::{Log, LogClass};
 use firndb_tier::testing::MemoryTier;
@@ -73,6 +73,23 @@ pub fn scan_stopping(tree: &Tree, from: Position, direction: Direction) -> Vec<V
             .expect("readable");
     }
     found
+}
+
+/// Moves all nodes from `limit` on, a few at a time; returns what was done.
+pub fn relocate(tree: &Tree, limit: u64, most: usize) -> Relocated {
+    let mut all = Relocated::default();
+    for level in 0.. {
+        let mut next = Some(Vec::new());
+        while let Some(from) = next {
+            let done = tree.relocate_children(level, &from, PageId(limit), most, CLASS);
+            let Some(done) = done.expect("log and space") else { return all };
+            all.moved += done.moved;
+            all.left.extend(done.left);
+            all.is_short |= done.is_short;
+            next = done.next;
+        }
+    }
+    unreachable!("a tree has an end")
 }
 
 pub fn assert_sound(tree: &Tree, model: &Model) {
