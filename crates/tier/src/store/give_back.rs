@@ -169,7 +169,13 @@ impl Store {
 
     /// Places with space that are kept.
     pub(crate) fn places_kept(&self, state: &mut State, extent: Extent) -> u64 {
-        let needed = state.places_needed(SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64);
+        self.places_kept_without(state, 0, extent)
+    }
+
+    /// As [`Store::places_kept`], with as many places less in use.
+    pub(crate) fn places_kept_without(&self, state: &mut State, places: u64, extent: Extent) -> u64 {
+        let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
+        let needed = state.places_needed(slack).saturating_sub(places);
         let full_percent = 100 - u64::from(self.policy.free_target_percent);
         needed.saturating_mul(extent.percent()).div_ceil(full_percent)
     }

@@ -8,7 +8,8 @@
 //! new version waits as a delta: the map pages of such pages are looked at once more. Then the
 //! groups are empty, but for what could not be read, and are given back: the last one of the file
 //! is cut off if none of its page numbers is in use, the places of others are discarded. Those that
-//! are not empty are opened again.
+//! are not empty are opened again. Compaction chooses those first without which the file is shorter
+//! (`shorten.rs`).
 //!
 //! Why a crash is harmless at each step: a move is a write like any other (`write.rs`), that a
 //! group is closed is in memory only, and giving back has its own order of writes.
@@ -74,7 +75,13 @@ impl Store {
         if let Some(group) = next {
             return self.learn(group).map(|()| Progress::Worked);
         }
-        let vacated = self.vacate(&mut self.cleaning.lock(), Extent::Tight)?;
+        let vacated = {
+            let mut cleaning = self.cleaning.lock();
+            match self.back_before_end(&mut cleaning)? {
+                Progress::Worked => Progress::Worked,
+                Progress::Idle => self.vacate(&mut cleaning, Extent::Tight)?,
+            }
+        };
         match vacated {
             Progress::Worked => Ok(Progress::Worked),
             Progress::Idle => {
@@ -86,7 +93,10 @@ impl Store {
 
     /// Lets compaction try again what could not be emptied before.
     pub fn begin_compaction(&self) {
-        self.cleaning.lock().not_emptied.clear();
+        let holes = self.state.lock().space.groups();
+        let mut cleaning = self.cleaning.lock();
+        cleaning.not_emptied.clear();
+        cleaning.backings_left = holes;
     }
 
     /// Ends compaction, or the background's emptying, where it is: closed groups are in use again.
@@ -101,13 +111,7 @@ impl Store {
     /// What compaction is at, or else what it would do to the store's file as it is. Reads bitmap
     /// pages that were not read since opening.
     pub fn vacancy(&self) -> Result<Vacancy, TierError> {
-        loop {
-            let next = self.state.lock().space.next_to_learn();
-            match next {
-                Some(group) => self.learn(group)?,
-                None => break,
-            }
-        }
+        self.learn_all()?;
         let cleaning = self.cleaning.lock();
         let mut state = self.state.lock();
         if let Some(journal) = self.journal.get() {
@@ -120,7 +124,7 @@ impl Store {
         }
         let chosen = self.choose(&mut state, &BTreeSet::new(), Extent::Tight);
         let surplus = self.surplus_groups(&mut state, Extent::Tight);
-        let empty = self.empty_groups(&state).min(surplus);
+        let empty = self.empty_groups(&state).min(surplus.saturating_sub(chosen.len() as u64));
         Ok(Vacancy {
             groups: chosen.len() as u64,
             bytes: (chosen.len() as u64 + empty) * group_bytes,
@@ -176,21 +180,37 @@ impl Store {
         if state.space.next_to_learn().is_some() {
             return Vec::new();
         }
+        let end = match extent {
+            Extent::Tight => self.wanted_end(state),
+            Extent::Spacious => u64::MAX,
+        };
         let surplus = self.surplus_groups(state, extent);
         if extent == Extent::Spacious && surplus * GROUPS_SHARE < state.space.groups() {
             return Vec::new();
         }
-        let most = surplus.saturating_sub(self.empty_groups(state));
         let all = self.geometry.places_per_group;
+        let is_free =
+            |group: u64| !except.contains(&group) && !state.space.has_held_shadows(&self.geometry, group);
         let used = state.space.open_groups().map(|(group, available)| (group, all - u64::from(available)));
+        let (within, beyond): (Vec<_>, Vec<_>) = used.partition(|(group, _)| *group < end);
+        // Without those the file is shorter: they go first, from its end, the empty ones included.
+        let most = usize::try_from(surplus).unwrap_or(usize::MAX);
+        let mut beyond: Vec<(u64, u64)> = beyond
+            .into_iter()
+            .rev()
+            .filter(|(group, used)| *used == 0 || is_free(*group))
+            .take(most)
+            .collect();
+        let empty = within.iter().filter(|(_, used)| *used == 0).count();
         let is_worth_it = |(group, used): &(u64, u64)| {
             let is_sparse = 4 * used <= COPIED_QUARTERS_MAX * all || extent == Extent::Tight;
-            let is_free = !except.contains(group) && !state.space.has_held_shadows(&self.geometry, *group);
-            *used > 0 && *used < all && is_sparse && is_free
+            *used > 0 && *used < all && is_sparse && is_free(*group)
         };
-        let mut found: Vec<(u64, u64)> = used.filter(is_worth_it).collect();
+        let mut found: Vec<(u64, u64)> = within.into_iter().filter(is_worth_it).collect();
         found.sort_unstable_by_key(|(group, used)| (*used, Reverse(*group)));
-        found.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        found.truncate(most.saturating_sub(beyond.len()).saturating_sub(empty));
+        beyond.retain(|(_, used)| *used > 0);
+        found.extend(beyond);
         found
     }
 

@@ -16,6 +16,17 @@ impl Space {
         let is_hole = |found: &GroupSpace| found.pages == all && !found.closed;
         self.unbacked.contains(&group) && self.groups.get(group as usize).is_some_and(is_hole)
     }
+    /// Page numbers in use in learned groups from `first` on.
+    pub(crate) fn pages_used_from(&self, geometry: &Geometry, first: u64) -> u64 {
+        let groups = self.groups.iter().skip(first as usize).filter(|group| group.learned);
+        groups.map(|group| geometry.places_per_group - u64::from(group.pages)).sum()
+    }
+    /// The group from which on no page number is in use.
+    pub(crate) fn end_of_pages(&self, geometry: &Geometry) -> u64 {
+        let all = geometry.places_per_group as u32;
+        let last = self.groups.iter().rposition(|group| !group.learned || group.pages < all);
+        last.map_or(0, |last| last as u64 + 1)
+    }
     /// Takes a group out of use: its places are not chosen until it is unlearned and learned
     /// again.
     pub(crate) fn close_places(&mut self, group: u64) {
