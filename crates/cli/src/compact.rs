@@ -41,6 +41,11 @@ pub fn run(args: &Compact) -> Result<(), Failure> {
     let report = db.compact(&mut |at| {
         match at {
             CompactProgress::Rows(pages) => bar.set_message(format!("deleted rows, {pages} pages")),
+            CompactProgress::Numbers(moved, all) => {
+                bar.set_length(all);
+                bar.set_position(moved);
+                bar.set_message("page numbers");
+            }
             CompactProgress::Deltas(pages) => bar.set_message(format!("changes on {pages} pages")),
             CompactProgress::Moving(done, total) => {
                 bar.set_length(total);
@@ -69,6 +74,13 @@ fn print_plan(plan: &CompactPlan) {
         size::show(plan.bytes_copied),
         size::show(plan.bytes_of_map)
     );
+    say!(
+        "the store's file, {} with holes, would be {} shorter: {} pages get lower numbers, {} keep theirs",
+        size::show(plan.file_bytes),
+        size::show(plan.file_bytes_back),
+        plan.pages_renumbered,
+        plan.pages_left
+    );
     say!("what deleted rows and small pages hold comes in addition");
     if plan.dropped > 0 {
         say!("{} dropped tables and indexes are not freed yet", plan.dropped);
@@ -79,6 +91,8 @@ fn plan_json(plan: &CompactPlan) -> Value {
     json!({
         "bytes": plan.bytes, "bytes_back": plan.bytes_back, "bytes_copied": plan.bytes_copied,
         "bytes_of_map": plan.bytes_of_map, "dropped": plan.dropped,
+        "file_bytes": plan.file_bytes, "file_bytes_back": plan.file_bytes_back,
+        "pages_renumbered": plan.pages_renumbered, "pages_left": plan.pages_left,
     })
 }
 
@@ -91,11 +105,12 @@ fn print_report(report: &CompactReport) {
         size::show(report.file_bytes.1)
     );
     say!(
-        "{} deleted rows removed, {} pages allocated of {}; {} pages copied to empty {} parts of the file, {} changes of \
-         pages packed together",
+        "{} deleted rows removed, {} pages allocated of {}; {} got lower numbers, {} were copied to empty {} parts of the \
+         file, {} changes of pages packed together",
         report.rows_removed,
         report.pages.1,
         report.pages.0,
+        report.pages_renumbered,
         report.pages_copied,
         report.groups_emptied,
         report.deltas_gathered
@@ -109,7 +124,7 @@ fn report_json(report: &CompactReport) -> Value {
     json!({
         "complete": report.complete, "bytes": [report.bytes.0, report.bytes.1],
         "file_bytes": [report.file_bytes.0, report.file_bytes.1], "pages": [report.pages.0, report.pages.1],
-        "rows_removed": report.rows_removed, "pages_copied": report.pages_copied,
+        "rows_removed": report.rows_removed, "pages_renumbered": report.pages_renumbered, "pages_copied": report.pages_copied,
         "groups_emptied": report.groups_emptied, "deltas_gathered": report.deltas_gathered,
     })
 }

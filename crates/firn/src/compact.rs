@@ -9,7 +9,7 @@
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::Error;
-use firndb_base::{Progress, clock};
+use firndb_base::{PageId, Progress, clock};
 use firndb_tier::store::Vacancy;
 use firndb_tier::{PageTier, TierErrorKind};
 use std::ops::ControlFlow;
@@ -38,6 +38,9 @@ pub enum CompactProgress {
     /// Compaction removes deleted rows, frees dropped trees and merges small pages. With the number
     /// of pages that are allocated.
     Rows(u64),
+    /// Compaction gives pages at the file's end lower numbers, so that it can be cut off. With the
+    /// number of pages that were moved, and how many have such numbers, about.
+    Numbers(u64, u64),
     /// Compaction packs the slots of delta pages together. With the number of delta pages.
     Deltas(u64),
     /// Compaction moves images out of sparse parts of the store's file. With the pages of the page
@@ -60,6 +63,16 @@ pub struct CompactPlan {
     pub bytes_of_map: u64,
     /// Tables and indexes that were dropped and are not freed yet.
     pub dropped: u64,
+    /// Length of the store's file, with its metadata and holes.
+    pub file_bytes: u64,
+    /// By how much that would become shorter. Without deleted rows and small pages it may become
+    /// shorter still.
+    pub file_bytes_back: u64,
+    /// Pages that would get lower numbers for that.
+    pub pages_renumbered: u64,
+    /// Pages that keep numbers which are higher than the shortest file would have: roots of trees,
+    /// pages of large values and page files, and those of what is being loaded.
+    pub pages_left: u64,
 }
 
 /// What [`Database::compact`] did.
@@ -76,6 +89,8 @@ pub struct CompactReport {
     pub pages: (u64, u64),
     /// Deleted rows that were removed meanwhile.
     pub rows_removed: u64,
+    /// Pages that got lower numbers.
+    pub pages_renumbered: u64,
     /// Pages copied to other parts of the file.
     pub pages_copied: u64,
     /// Parts of the file that were emptied.
@@ -84,7 +99,7 @@ pub struct CompactReport {
     pub deltas_gathered: u64,
 }
 
-type Told<'a> = &'a mut dyn FnMut(CompactProgress) -> ControlFlow<()>;
+pub(crate) type Told<'a> = &'a mut dyn FnMut(CompactProgress) -> ControlFlow<()>;
 
 impl Database {
     /// What [`Database::compact`] would give back, without doing it. Reads the bitmap pages of the
@@ -95,6 +110,14 @@ impl Database {
         let engine = self.engine();
         engine.check_open()?;
         let Vacancy { bytes, places_used, maps, .. } = engine.store.vacancy()?;
+        let length = engine.store.file_length()?;
+        let (mut left, mut end) = (0, length.limit());
+        if length.pages_beyond > 0 {
+            engine.catalog.immovable_pages(length.limit(), &mut |page| {
+                left += 1;
+                end = end.max(PageId(page.0 + 1));
+            })?;
+        }
         let page_bytes = engine.pool.page_size() as u64;
         Ok(CompactPlan {
             bytes: engine.store_bytes(),
@@ -102,6 +125,10 @@ impl Database {
             bytes_copied: places_used * page_bytes,
             bytes_of_map: maps.1 * engine.store.map_page_bytes(),
             dropped: engine.catalog.pending_drops() as u64,
+            file_bytes: self.statistics().store_device.1,
+            file_bytes_back: length.bytes_back(end),
+            pages_renumbered: length.pages_beyond.saturating_sub(left),
+            pages_left: left.min(length.pages_beyond),
         })
     }
 
@@ -119,7 +146,8 @@ impl Database {
         let engine = self.engine();
         engine.check_writable()?;
         let before = (engine.store_bytes(), self.statistics());
-        let outcome = engine.compact(progress);
+        let mut renumbered = 0;
+        let outcome = engine.compact(progress, &mut renumbered);
         engine.store.abandon_compaction();
         let complete = outcome?;
         // What was freed is durable then, and the log short.
@@ -132,6 +160,7 @@ impl Database {
             file_bytes: (before.store_device.1, after.store_device.1),
             pages: (before.store.pages_allocated, after.store.pages_allocated),
             rows_removed: after.txn.ghosts_removed - before.txn.ghosts_removed,
+            pages_renumbered: renumbered,
             pages_copied: after.store.images_moved - before.store.images_moved,
             groups_emptied: after.store.groups_emptied - before.store.groups_emptied,
             deltas_gathered: after.store.deltas_gathered - before.store.deltas_gathered,
@@ -146,8 +175,9 @@ impl Engine {
     }
 
     /// Returns false if it was stopped.
-    fn compact(&self, progress: Told<'_>) -> Result<bool, Error> {
+    fn compact(&self, progress: Told<'_>, renumbered: &mut u64) -> Result<bool, Error> {
         Ok(self.compact_rows(progress)?.is_continue()
+            && self.compact_numbers(progress, renumbered)?.is_continue()
             && self.compact_deltas(progress)?.is_continue()
             && self.compact_store(progress)?.is_continue())
     }
@@ -228,7 +258,7 @@ impl Engine {
     }
 
     /// Leaves the devices to transactions half of the time, if there are any.
-    fn rest_beside_transactions(&self, step: Duration) {
+    pub(crate) fn rest_beside_transactions(&self, step: Duration) {
         if self.txns.statistics().active > 0 {
             clock::sleep(step.min(NAP_MAX));
         }

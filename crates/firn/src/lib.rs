@@ -49,6 +49,7 @@ mod backup;
 mod cache_devices;
 mod check;
 mod compact;
+mod compact_numbers;
 mod database;
 pub mod device;
 mod dump;

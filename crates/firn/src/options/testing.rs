@@ -19,6 +19,7 @@ pub(crate) struct Testing {
     pub wrap_tier: Option<WrapTierFn>,
     pub spill: Option<Arc<dyn Device>>,
     pub store_layout: Layout,
+    pub numbers_limit: Option<u64>,
     pub skip_wal_rule: bool,
     pub break_cache_restore: bool,
     pub break_cache_rebuild: bool,
@@ -81,6 +82,13 @@ impl Options {
     #[must_use]
     pub fn store_layout(mut self, meta_bytes: usize, maps_per_group: u32) -> Options {
         self.testing.store_layout = Layout { meta_bytes, maps_per_group };
+        self
+    }
+    /// Compaction moves page numbers from `limit` on although the file need not be so short: a
+    /// test's few pages fit any file.
+    #[must_use]
+    pub fn move_page_numbers_from(mut self, limit: u64) -> Options {
+        self.testing.numbers_limit = Some(limit);
         self
     }
     /// Reads of the store that are late are waited for, and not begun again: to see what that

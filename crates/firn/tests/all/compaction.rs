@@ -9,6 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+mod page_numbers;
+
 const PAGE: usize = 1024;
 
 fn devices() -> Devices {
@@ -81,6 +83,10 @@ fn space_of_deleted_rows_comes_back_and_what_is_left_stays() {
         let live = report.pages.1 * PAGE as u64;
         let groups = 4032 * PAGE as u64;
         assert!(report.bytes.1 <= (live * 5 / 4).next_multiple_of(groups) + groups, "{report:?}");
+        assert!(
+            report.pages_renumbered > 0 && report.file_bytes.1 * 100 < report.bytes.1 * 115,
+            "{report:?}"
+        );
         assert_eq!(rows(&db, &table), left);
         let again = db.compact(&mut all).expect("compacted");
         assert_eq!((again.groups_emptied, again.bytes.0), (0, again.bytes.1), "nothing is left to do");
@@ -125,6 +131,8 @@ fn the_plan_says_what_comes_back_and_changes_nothing() {
     assert!(plan.bytes_copied <= plan.bytes && plan.bytes_back < plan.bytes, "{plan:?}");
     let report = db.compact(&mut all).expect("compacted");
     assert!(report.bytes.0 - report.bytes.1 >= plan.bytes_back, "{plan:?}, {report:?}");
+    assert_eq!(plan.file_bytes, report.file_bytes.0);
+    assert!(report.file_bytes.0 - report.file_bytes.1 >= plan.file_bytes_back, "{plan:?}, {report:?}");
     assert_eq!(rows(&db, &table), left);
 }
 

@@ -83,6 +83,22 @@ fn many_images() {
     walk(Walk::long(600, 10));
 }
 
+/// What the images above are of: compaction moves page numbers in the script that is meant to show
+/// it.
+#[test]
+fn compaction_moves_page_numbers_in_its_script() {
+    let script = scripts::named("compaction");
+    let mut session = script.prepare();
+    session.open();
+    (script.run)(&mut session);
+    assert!(
+        session.broken.is_empty() && session.renumbered > 10,
+        "{} {:?}",
+        session.renumbered,
+        session.broken
+    );
+}
+
 /// A power cut during a creation leaves nothing that is taken for a database with contents; after
 /// it, all.
 #[test]

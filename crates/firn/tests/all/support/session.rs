@@ -36,6 +36,8 @@ pub struct Session {
     pub(super) prepared: BTreeMap<Vec<u8>, Effects>,
     /// Errors met, which only failing devices (and full ones) may cause.
     pub errors: Vec<(ErrorKind, String)>,
+    /// Pages that compactions gave lower numbers.
+    pub renumbered: u64,
     /// What must never happen.
     pub broken: Vec<String>,
 }
@@ -80,6 +82,7 @@ impl Session {
             uncertain: false,
             prepared: BTreeMap::new(),
             errors: Vec::new(),
+            renumbered: 0,
             broken: Vec::new(),
         }
     }

@@ -1,7 +1,8 @@
 //! Trees that split and merge, and a store that grows and shrinks.
 
-use super::{Script, empty_table, fill, hundred_rows, key, many_pages, value};
+use super::{Script, empty_table, fill, hundred_rows, key, many_pages, tiny, value};
 use crate::support::session::Session;
+use firndb::Options;
 use firndb_base::rng::Rng;
 
 pub fn scripts() -> Vec<Script> {
@@ -11,7 +12,7 @@ pub fn scripts() -> Vec<Script> {
         Script::new("merges", many_pages, merges),
         Script::new("growth by groups", empty_table, growth_by_groups),
         Script::new("space given back", space_given_back_set_up, space_given_back),
-        Script::new("compaction", space_given_back_set_up, compaction),
+        Script::new("compaction", compaction_set_up, compaction).options(in_small_groups),
     ]
 }
 
@@ -73,8 +74,20 @@ fn space_given_back(session: &mut Session) {
     session.verify();
 }
 
+/// Groups of some 80 pages, so that page numbers are moved and several groups cut off.
+fn in_small_groups() -> Options {
+    tiny().store_layout(1024, 2)
+}
+
+fn compaction_set_up(session: &mut Session) {
+    session.create_table("u", &[]);
+    fill(session, "u", 0..4000, 100, 140);
+    empty_table(session);
+    session.checkpoint();
+}
+
 fn compaction(session: &mut Session) {
-    for from in (0..800).step_by(200) {
+    for from in (0..4000).step_by(200) {
         session.transact(move |work| {
             (from..from + 200).filter(|i| i % 10 != 3).try_for_each(|i| work.delete("u", &key(i)))
         });

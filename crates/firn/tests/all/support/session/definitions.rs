@@ -129,8 +129,9 @@ impl Session {
     /// Compaction, to the end.
     pub fn compact(&mut self) {
         let Some(db) = self.db.clone() else { return };
-        if let Err(error) = db.compact(&mut |_| std::ops::ControlFlow::Continue(())) {
-            self.note("compaction", &error);
+        match db.compact(&mut |_| std::ops::ControlFlow::Continue(())) {
+            Ok(report) => self.renumbered += report.pages_renumbered,
+            Err(error) => self.note("compaction", &error),
         }
     }
 
