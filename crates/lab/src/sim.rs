@@ -180,8 +180,8 @@ fn tell(report: &SwarmReport, took: Duration) {
     let total = &report.total;
     say!(
         "{} seeds in {:.1} s ({:.1} a second): {} commits, {} rolled back, {} of unknown fate; {} openings, {} power \
-         cuts, {} faults, {} damaged and said so; {} pages compared with what had been written, {} states restored; \
-         {:.1} s of virtual time, {:.0} times round the log, {:.1} million steps",
+         cuts, {} faults, {} damaged and said so; {} pages got lower numbers, {} were compared with what had been \
+         written, {} states restored; {:.1} s of virtual time, {:.0} times round the log, {:.1} million steps",
         report.seeds,
         took.as_secs_f64(),
         report.seeds as f64 / took.as_secs_f64(),
@@ -192,6 +192,7 @@ fn tell(report: &SwarmReport, took: Duration) {
         total.cuts,
         total.faults,
         report.damaged,
+        total.renumbered,
         total.pages_compared,
         total.restored,
         total.time.as_secs_f64(),

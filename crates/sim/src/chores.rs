@@ -15,6 +15,7 @@ use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// The table that comes and goes.
@@ -35,6 +36,8 @@ pub struct ChoresRound {
     pub scratch_rows: u32,
     /// An index of the clients' rows is built, dropped, and so on, so often.
     pub index_steps: u32,
+    /// Compactions, each so long after the one before, until the clients have ended.
+    pub compactions: Vec<Duration>,
     /// A snapshot is taken before the clients begin, and read again when they have ended.
     pub long_snapshot: bool,
     /// Two log devices fail at the same moment, so long after the opening.
@@ -45,8 +48,22 @@ pub struct ChoresRound {
     pub openings_without_archive: u32,
 }
 
+/// Draws compactions, of numbers of their own, so that what else a seed stands for stays what it
+/// was.
+fn draw_compactions(seed: u64, rounds: &mut [Round]) {
+    let rng = &mut Rng::new(seed ^ 0xC0A4_AC70);
+    for round in rounds {
+        if rng.one_in(2) {
+            let some = 0..rng.between(1, 4);
+            round.chores.compactions =
+                some.map(|_| Duration::from_micros(rng.between(100, 60_000))).collect();
+        }
+    }
+}
+
 /// Draws the chores of every round of a scenario with `logs` log devices and `copies` copies.
 pub(crate) fn draw(seed: u64, logs: usize, copies: usize, rounds: &mut [Round]) {
+    draw_compactions(seed, rounds);
     let rng = &mut Rng::new(seed ^ 0xC404_E500);
     // A third of the seeds is as it always was.
     if rng.one_in(3) {
@@ -262,6 +279,25 @@ pub fn build_indexes(
         }
     }
     Ok(())
+}
+
+/// Compacts the database after each of the pauses, until `ended`; returns how many pages got lower
+/// numbers.
+pub fn compact(db: &Database, pauses: &[Duration], ended: &Arc<AtomicBool>) -> Result<u64, ChoreError> {
+    let mut renumbered = 0;
+    for pause in pauses {
+        clock::sleep(*pause);
+        let compacted = db.compact(&mut |_| match ended.load(Ordering::SeqCst) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        });
+        match compacted {
+            Ok(report) => renumbered += report.pages_renumbered,
+            Err(error) if is_certainly_undone(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(renumbered)
 }
 
 /// Reads all lists by one snapshot, again and again until `ended`; every reading must be like the

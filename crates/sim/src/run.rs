@@ -44,6 +44,8 @@ pub struct Summary {
     pub recoveries: u64,
     /// States restored from a backup and the archive, and equal to what was there.
     pub restored: u64,
+    /// Pages that compaction gave lower numbers.
+    pub renumbered: u64,
     /// Pages read below DRAM that were compared with what had been written.
     pub pages_compared: u64,
     /// Pages read and written below DRAM that were compared with their base and their changes.

@@ -100,6 +100,8 @@ pub struct StoreSetup {
     pub placement: Placement,
     /// Bytes of a metadata page and map pages of a group, if they are not the default.
     pub layout: Option<(usize, u32)>,
+    /// From which page number on compaction moves pages, if it is not what the file's length asks.
+    pub numbers_limit: Option<u64>,
     /// DRAM for the page map: the buffer's over this.
     pub map_share: Option<usize>,
     /// Over several devices: fragments that give a page back, fragments, and devices.
@@ -308,6 +310,9 @@ impl Scenario {
         options = options.tuning(|tuning| tuning.placement(self.store.placement));
         let (recovery, bytes) = self.page_files;
         options = options.tuning(|tuning| tuning.page_recovery(recovery).page_file_bytes(bytes));
+        if let Some(limit) = self.store.numbers_limit {
+            options = options.move_page_numbers_from(limit);
+        }
         if let Some((meta_bytes, maps_per_group)) = self.store.layout {
             options = options.store_layout(meta_bytes, maps_per_group);
         }

@@ -65,6 +65,7 @@ impl SwarmReport {
         total.cuts += one.cuts;
         total.recoveries += one.recoveries;
         total.restored += one.restored;
+        total.renumbered += one.renumbered;
         total.pages_compared += one.pages_compared;
         total.bases_judged += one.bases_judged;
         total.laps += one.laps;

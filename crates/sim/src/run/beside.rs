@@ -100,6 +100,12 @@ impl Story {
             let body = move || chores::build_indexes(&db, &rows, steps, &cancel, &mut rng);
             thread::spawn("indexes", body).expect("a thread")
         });
+        let pauses = round.chores.compactions.clone();
+        let compact = (!pauses.is_empty()).then(|| {
+            let (db, ended) = (db.clone(), ended.clone());
+            let body = move || chores::compact(&db, &pauses, &ended);
+            thread::spawn("compaction", body).expect("a thread")
+        });
         let fail = round.chores.two_devices_fail.map(|(after, logs)| {
             let machine = machine.clone();
             let body = move || {
@@ -108,7 +114,7 @@ impl Story {
             };
             thread::spawn("failures", body).expect("a thread")
         });
-        Chores { churn, hold, build, cancel, fail, ended }
+        Chores { churn, hold, compact, build, cancel, fail, ended }
     }
 
     /// Does to the flash cache what the round asks for, in a thread of its own; returns what came
@@ -182,6 +188,7 @@ pub(super) type Outcome = (Change, Result<(), Error>);
 pub(super) struct Chores {
     churn: Option<thread::JoinHandle<(Scratch, Result<(), ChoreError>)>>,
     hold: Option<thread::JoinHandle<Result<(), ChoreError>>>,
+    compact: Option<thread::JoinHandle<Result<u64, ChoreError>>>,
     build: Option<thread::JoinHandle<Result<(), ChoreError>>>,
     /// Of `build`: a transaction that is left prepared would keep it waiting.
     cancel: CancelToken,
@@ -193,6 +200,8 @@ pub(super) struct Chores {
 pub(super) struct ChoresDone {
     pub(super) scratch: Option<Scratch>,
     pub(super) outcomes: Vec<(&'static str, Result<(), ChoreError>)>,
+    /// Pages that compaction gave lower numbers.
+    pub(super) renumbered: u64,
 }
 
 impl Chores {
@@ -208,6 +217,11 @@ impl Chores {
         if let Some(hold) = self.hold {
             outcomes.push(("a snapshot held", hold.join().expect("it does not panic")));
         }
+        let mut renumbered = 0;
+        if let Some(compact) = self.compact {
+            let compacted = compact.join().expect("it does not panic");
+            outcomes.push(("compaction", compacted.map(|pages| renumbered = pages)));
+        }
         self.cancel.cancel();
         if let Some(build) = self.build {
             outcomes.push(("an index built", build.join().expect("it does not panic")));
@@ -215,6 +229,6 @@ impl Chores {
         if let Some(fail) = self.fail {
             fail.join().expect("it does not panic");
         }
-        ChoresDone { scratch, outcomes }
+        ChoresDone { scratch, outcomes, renumbered }
     }
 }

@@ -45,6 +45,7 @@ impl Story {
                 Err(ChoreError::Wrong(sentence)) => self.accuse(format!("{what}: {sentence}")),
             }
         }
+        self.summary.renumbered += done.renumbered;
         self.scratch = done.scratch.unwrap_or_else(|| std::mem::take(&mut self.scratch));
         let holds = self.scenario.log_bytes_each * self.scenario.log_devices as u64;
         self.summary.laps += db.statistics().log.written_bytes as f64 / holds as f64;

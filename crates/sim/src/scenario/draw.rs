@@ -31,11 +31,19 @@ fn page_files(seed: u64, page_size: usize) -> (PageRecovery, usize) {
     (recovery, pick(rng, &[0, 2, 8, 64]) * page_size)
 }
 
+/// From which page number on compaction moves pages; of its own numbers, too.
+fn numbers_limit(seed: u64) -> Option<u64> {
+    let rng = &mut Rng::new(seed ^ 0x9A6E_0B35);
+    pick(rng, &[None, Some(10), Some(25), Some(60), Some(150)])
+}
+
 impl StoreSetup {
     /// Of its own numbers, too.
     fn draw(seed: u64) -> StoreSetup {
+        let numbers_limit = numbers_limit(seed);
         let rng = &mut Rng::new(seed ^ 0x9A6E_A901);
         StoreSetup {
+            numbers_limit,
             placement: pick(rng, &[Placement::Threaded, Placement::Segments]),
             layout: pick(rng, &[None, None, Some((1024, 2)), Some((1024, 8)), Some((512, 2))]),
             map_share: pick(rng, &[None, None, Some(16), Some(4), Some(1)]),
