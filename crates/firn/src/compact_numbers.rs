@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use firndb_base::PageId;
 use firndb_base::clock;
-use firndb_btree::{Relocated, Tree, TreeErrorKind};
+use firndb_btree::{Relocated, Tree, TreeError, TreeErrorKind};
 use firndb_log::LogClass;
 use firndb_table::RelocatableTree;
 use firndb_txn::TxnError;
@@ -86,13 +86,10 @@ impl Engine {
                     return Ok(ControlFlow::Break(()));
                 }
                 let begun = clock::now();
-                let Some(done) = self.move_some(&tree, level, &key, moving)? else {
+                let Some(done) = self.move_some(&tree, &of.what, (level, &key), moving)? else {
                     return Ok(ControlFlow::Continue(()));
                 };
-                for error in &done.left {
-                    let what = format!("giving a page of {} a lower number", of.what);
-                    self.txns.set_aside(what, &TxnError::from(error.clone()));
-                }
+                done.left.iter().for_each(|error| self.report_left(&of.what, error));
                 moving.moved += done.moved;
                 if done.is_short {
                     // Lower numbers may be free once the log is durable, or in parts of the file
@@ -112,12 +109,17 @@ impl Engine {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// One step; `None` if the tree has no such level, or cannot be walked.
+    fn report_left(&self, what: &str, error: &TreeError) {
+        let work = format!("giving a page of {what} a lower number");
+        self.txns.set_aside(work, &TxnError::from(error.clone()));
+    }
+
+    /// One step; `None` if the tree has no such level, or cannot be walked any further.
     fn move_some(
         &self,
         tree: &Tree,
-        level: u8,
-        key: &[u8],
+        what: &str,
+        (level, key): (u8, &[u8]),
         moving: &mut Moving,
     ) -> Result<Option<Relocated>, Error> {
         let class = LogClass::Normal;
@@ -125,9 +127,10 @@ impl Engine {
             match tree.relocate_children(level, key, moving.limit, NODES_A_STEP, class) {
                 // It is being cleared.
                 Err(error) if error.kind == TreeErrorKind::Condemned => Ok(None),
-                // Its root, or all on the way to the key.
+                // Its root cannot be read: nothing below is found.
                 Err(error) if error.concerns_a_page() => {
-                    Ok(Some(Relocated { left: vec![error], ..Relocated::default() }))
+                    self.report_left(what, &error);
+                    Ok(None)
                 }
                 outcome => Ok(outcome?),
             }

@@ -150,11 +150,11 @@ fn beside_threads_that_insert_delete_look_up_and_scan() {
     let options = options().buffer_bytes(8 << 20);
     let db = options.clone().create_on(devices.clone()).expect("created");
     let (table, left) = sparse(&db, 20_000);
-    // Rows are removed and pages merged, large values included, which wait for fences; no background
-    // work moves page numbers.
-    for _ in 0..4 {
-        db.checkpoint().expect("a checkpoint");
-        while db.step().expect("a step") == Progress::Worked {}
+    // Rows are removed and pages merged, large values included, a batch of which waits for a fence
+    // each; no background work moves page numbers.
+    let mut idle = 0;
+    while idle < 50 {
+        idle = if db.step().expect("a step") == Progress::Worked { 0 } else { idle + 1 };
     }
     let stop = AtomicBool::new(false);
     let own = |me: u8, number: u32| [&[me][..], &number.to_be_bytes()].concat();
