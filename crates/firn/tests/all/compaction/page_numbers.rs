@@ -1,4 +1,4 @@
-//! Compaction gives pages lower numbers, so that the store's file becomes as short as what it holds.
+//! Compaction gives pages lower numbers: the store's file becomes as short as what it holds.
 
 use super::*;
 use firndb::device::{Calls, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
