@@ -20,7 +20,7 @@ pub struct RowCount {
 const SAMPLE_LEAVES: usize = 2048;
 /// How far an estimate may be off, as a share of it.
 const PRECISION: f64 = 0.1;
-/// Samples begun again because the tree changed meanwhile.
+/// Samples begun again because the tree changed meanwhile: then its rows are counted.
 const ATTEMPTS: u32 = 5;
 
 impl Table {
@@ -34,10 +34,14 @@ impl Table {
         loop {
             let sampled = state.tree.sample_leaves(leaves_max, &mut rng, is_row);
             let sample = match sampled {
-                // Its nodes may have been moving while they were read.
-                Err(error) if error.kind == TreeErrorKind::Damaged && attempts < ATTEMPTS => {
+                // Its nodes may have been moving while they were read, as they do as long as a
+                // compaction goes on. If it is damage, counting meets it.
+                Err(error) if error.kind == TreeErrorKind::Damaged => {
                     attempts += 1;
-                    continue;
+                    if attempts <= ATTEMPTS {
+                        continue;
+                    }
+                    break;
                 }
                 sample => sample?,
             };

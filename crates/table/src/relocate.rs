@@ -68,8 +68,8 @@ impl Catalog {
     }
 
     /// Shows page numbers from `limit` on that compaction leaves as they are, and knows without
-    /// reading more than the rows that name pages: roots, and pages of large values. Where such
-    /// rows cannot be read, those that they name are not shown.
+    /// reading more than the rows that name pages: roots, and pages of page files and large values.
+    /// Where such rows cannot be read, those that they name are not shown.
     pub fn immovable_pages(&self, limit: PageId, each: &mut dyn FnMut(PageId)) -> Result<(), TableError> {
         let mut show = |page: PageId| {
             if page >= limit {
@@ -80,7 +80,7 @@ impl Catalog {
         for (_, tree) in self.trees().into_iter().chain(self.unread_trees()) {
             show(tree.root());
         }
-        for owner in self.page_owners().iter().filter(|owner| owner.is_of_large_values()) {
+        for owner in &self.page_owners() {
             match owner.pages(&mut show) {
                 Err(error) if error.is_damage() => {}
                 shown => shown?,

@@ -22,7 +22,7 @@ pub(crate) struct Cleaning {
     /// for compaction.
     pub not_emptied: BTreeSet<u64>,
     /// As many groups that returned their space may be used again by this compaction.
-    pub backings_left: u64,
+    pub refills_left: u64,
     /// In the background no groups are chosen before this number of places was taken.
     pub vacates_from: u64,
 }

@@ -215,15 +215,18 @@ impl Store {
             }
         };
         let zeros = AlignedBuf::zeroed(ZEROS_BYTES.max(self.geometry.page_size));
-        let mut offset = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
+        let start = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
         let mut left = self.geometry.places_per_group * self.geometry.page_size as u64;
+        let mut offset = start;
         while left > 0 {
             let len = left.min(zeros.len() as u64);
             if let Err(error) = self.device.write(offset, &zeros[..len as usize], Durability::Later) {
                 let full = grow::is_no_space(&error);
                 let error = TierError::from(error);
-                if !full {
-                    self.poison.set(&error);
+                match full {
+                    // The group stays a hole: the file system gets back what it had for it.
+                    true => self.device.discard(start, offset - start)?,
+                    false => self.poison.set(&error),
                 }
                 return Err(error);
             }

@@ -25,8 +25,6 @@ pub struct FileLength {
     pub groups: u64,
     /// Groups that are enough for its pages, and for what is kept free.
     pub groups_kept: u64,
-    /// The first group behind the last page number in use.
-    pub groups_numbered: u64,
     /// Bytes of a group, with its metadata.
     pub group_bytes: u64,
     /// Page numbers of a group.
@@ -67,7 +65,6 @@ impl Store {
         Ok(FileLength {
             groups,
             groups_kept,
-            groups_numbered: state.space.end_of_pages(&self.geometry),
             group_bytes: offset(1).saturating_sub(offset(0)),
             group_pages,
             pages_beyond: state.space.pages_used_from(&self.geometry, groups_kept),
@@ -89,8 +86,8 @@ impl Store {
 
     /// Uses one group again that had returned its space, if images are to be moved there from
     /// beyond the wanted end.
-    pub(crate) fn back_before_end(&self, cleaning: &mut Cleaning) -> Result<Progress, TierError> {
-        if cleaning.vacating.is_some() || cleaning.backings_left == 0 {
+    pub(crate) fn refill_before_end(&self, cleaning: &mut Cleaning) -> Result<Progress, TierError> {
+        if cleaning.vacating.is_some() || cleaning.refills_left == 0 {
             return Ok(Progress::Idle);
         }
         {
@@ -108,13 +105,13 @@ impl Store {
                 return Ok(Progress::Idle);
             }
         }
-        cleaning.backings_left -= 1;
+        cleaning.refills_left -= 1;
         let _growth = self.growth.lock();
         match self.back_one_group() {
             Ok(true) => Ok(Progress::Worked),
             Ok(false) => Ok(Progress::Idle),
             Err(error) if error.kind == TierErrorKind::Full => {
-                cleaning.backings_left = 0;
+                cleaning.refills_left = 0;
                 Ok(Progress::Idle)
             }
             Err(error) => Err(error),

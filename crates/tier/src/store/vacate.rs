@@ -77,7 +77,7 @@ impl Store {
         }
         let vacated = {
             let mut cleaning = self.cleaning.lock();
-            match self.back_before_end(&mut cleaning)? {
+            match self.refill_before_end(&mut cleaning)? {
                 Progress::Worked => Progress::Worked,
                 Progress::Idle => self.vacate(&mut cleaning, Extent::Tight)?,
             }
@@ -96,7 +96,7 @@ impl Store {
         let holes = self.state.lock().space.groups();
         let mut cleaning = self.cleaning.lock();
         cleaning.not_emptied.clear();
-        cleaning.backings_left = holes;
+        cleaning.refills_left = holes;
     }
 
     /// Ends compaction, or the background's emptying, where it is: closed groups are in use again.
