@@ -239,6 +239,10 @@ impl PageFile {
         part: Part<'_>,
     ) -> Result<(), TableError> {
         let mut row = txn.take_buffer();
+        if txn.may_replace_image(tree, &key(page)) {
+            // Its own, and private: other transactions that have asked for a lock wait for this one.
+            return self.write_private(txn, tree, page, part);
+        }
         let current = Granules::of(tree, page)?;
         let share = self.parts_are_logged() && current.flagged;
         let mut flag = match share {
@@ -263,6 +267,19 @@ impl PageFile {
         outcome
     }
 
+    /// Writes the part into the transaction's private image of the page, which has no granules.
+    fn write_private(
+        &self,
+        txn: &mut Transaction,
+        tree: &Tree,
+        page: u64,
+        part: Part<'_>,
+    ) -> Result<(), TableError> {
+        let mut row = Vec::new();
+        txn.get_own_flagged(tree, &key(page), &mut row)?;
+        self.write_whole(txn, tree, PageRow { page, row: &row, flagged: false }, part)
+    }
+
     fn parts_are_logged(&self) -> bool {
         self.shared.manager.page_recovery() != PageRecovery::Shadow
     }
@@ -277,9 +294,6 @@ impl PageFile {
         (part, current): (Part<'_>, &Granules),
     ) -> Result<bool, TableError> {
         if row.is_empty() || !self.parts_are_logged() {
-            return Ok(true);
-        }
-        if !flagged && txn.may_replace_image(tree, &key(page)) {
             return Ok(true);
         }
         let touched = part.granules();
@@ -297,7 +311,7 @@ impl PageFile {
             && Granules::of(tree, page)?.are_free_for(txn))
     }
 
-    /// Puts the page whole. Its row is locked for update.
+    /// Puts the page whole. Its row is locked for update, or written by `txn`.
     fn write_whole(
         &self,
         txn: &mut Transaction,

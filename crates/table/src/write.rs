@@ -175,7 +175,7 @@ impl Table {
         let page_size = state.tree.pool().page_size();
         let (mut old, mut checked, mut stays_inline) = (txn.take_buffer(), Ok(()), true);
         let before = txn.edit(&state.tree, key, value, &mut |row, new| {
-            stays_inline = !row.flag;
+            (stays_inline, checked) = (!row.flag, Ok(()));
             if stays_inline {
                 old.clear();
                 old.extend_from_slice(row.payload);

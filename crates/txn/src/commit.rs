@@ -92,9 +92,10 @@ impl Transaction {
             }
             None => self.seen_lsn,
         };
+        let writes = self.state.as_ref().is_some_and(|state| state.versions.next_index() > 0);
         let lsn = match self.state.take() {
             None => seen,
-            Some(state) if state.versions.next_index() == 0 => {
+            Some(state) if !writes => {
                 self.manager.finish(&state, Status::Aborted, None, &mut self.held);
                 seen
             }
@@ -109,8 +110,11 @@ impl Transaction {
             }
         };
         self.ended = true;
-        if let Some(snapshot) = self.snapshot.take() {
-            self.manager.release_and_purge(&snapshot);
+        match self.snapshot.take() {
+            Some(snapshot) => self.manager.release_and_purge(&snapshot),
+            // A commit that writes purges as it is ordered.
+            None if !writes => _ = self.manager.purge_versions(),
+            None => {}
         }
         Ok(CommitHandle { manager: self.manager.clone(), lsn })
     }

@@ -11,8 +11,7 @@
 //! 1. an entry of a shard is free and has no holders, or has holders and is found by its key's
 //!    hash;
 //! 2. a transaction is once among an entry's holders, and all of these hold the key in one mode; an
-//!    exclusive holder of a key is its only
-//!    holder;
+//!    exclusive holder of a key is its only holder;
 //! 3. a shard's count is its number of holders, and the count of ranges at least theirs. A writer
 //!    that reads zero under the leaf's latch misses no lock: a reader that latched the leaf before
 //!    had registered by then, and one that latches it later meets what was written;
