@@ -240,7 +240,7 @@ impl PageFile {
     ) -> Result<(), TableError> {
         let mut row = txn.take_buffer();
         if txn.may_replace_image(tree, &key(page)) {
-            // Its own, and private: other transactions that have asked for a lock wait for this one.
+            // Its own and private: a transaction that has asked for a lock waits for this one.
             return self.write_private(txn, tree, page, part);
         }
         let current = Granules::of(tree, page)?;

@@ -174,7 +174,7 @@ fn beside_threads_that_insert_delete_look_up_and_scan() {
                         db.transact(|tx| {
                             numbers.clone().try_for_each(|number| match number % 3 == round % 3 {
                                 true => tx.delete(table, &own(me, number)).map(drop),
-                                false => tx.put(table, &own(me, number), &vec![round as u8; 150]).map(drop),
+                                false => tx.put(table, &own(me, number), &[round as u8; 150]).map(drop),
                             })
                         })
                         .expect("committed");
