@@ -440,3 +440,39 @@ fn compare(db: &Database, table: &Table, rows: &Rows) {
 pub fn delta(data: &[u8]) -> bool {
     firndb_tier::testing::delta_page::read_over(data)
 }
+
+/// Rows laid over those of a page file of four pages, two of them with granules; then the file is
+/// used: each call may fail, none may panic, and a page that was put is read as it was put. Returns
+/// whether all pages can be read before.
+pub fn page_rows(data: &[u8]) -> bool {
+    let db = options().create_on(Disks::new().devices()).expect("created");
+    let file = db.create_page_file("f").expect("a page file");
+    let mut tx = db.begin();
+    (0..4).for_each(|page| tx.put_page(&file, page, &[7; PAGE]).expect("put"));
+    tx.commit().expect("committed");
+    let mut tx = db.begin();
+    (0..2).for_each(|page| tx.write_page(&file, page, 200, &[8; 60]).expect("written"));
+    let mut reader = Reader::new(data);
+    while let (Ok(page), Ok(flag), Ok(rest), Ok(payload)) =
+        (reader.u8(), reader.u8(), reader.blob(), reader.blob())
+    {
+        let key = [&u64::from(page % 6).to_be_bytes()[..], rest].concat();
+        let _ = tx.put_page_row(&file, &key, payload, flag % 2 == 1);
+    }
+    tx.commit().expect("committed");
+    let (mut tx, mut image) = (db.begin(), Vec::new());
+    let sound = (0..6).all(|page| tx.read_page_into(&file, page, &mut image).is_ok());
+    for page in 0..6 {
+        let _ = tx.write_page(&file, page, 190, b"part");
+        let _ = tx.write_page(&file, page, 30, &[5; 400]);
+        if tx.put_page(&file, page, &[9; PAGE]).is_ok() {
+            tx.read_page_into(&file, page, &mut image).expect("put just now");
+            assert_eq!(image, [9; PAGE]);
+        }
+        let _ = tx.free_page(&file, page);
+    }
+    let _ = (file.pages(&mut tx), tx.set_pages(&file, 1), tx.commit());
+    let _ = db.check(&mut |_| {});
+    let _ = db.close();
+    sound
+}

@@ -151,4 +151,17 @@ impl Transaction {
     pub fn set_pages(&mut self, file: &PageFile, pages: u64) -> Result<(), Error> {
         self.write(|txn| file.inner.set_pages(txn, pages))
     }
+
+    /// Writes a row of the page file as it is given, for tests of what damaged rows do.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn put_page_row(
+        &mut self,
+        file: &PageFile,
+        key: &[u8],
+        payload: &[u8],
+        flag: bool,
+    ) -> Result<(), Error> {
+        self.write(|txn| file.inner.put_row(txn, key, firndb_txn::RowValue { payload, flag }))
+    }
 }

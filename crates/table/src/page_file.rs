@@ -30,7 +30,7 @@ use firndb_base::sync::{Arc, RwLock};
 use firndb_base::{PageId, TreeId};
 use firndb_btree::{Direction, Position, Tree, TreeError, is_given_up};
 use firndb_buffer::PageUse;
-use firndb_txn::{Course, RowBatch, Transaction, TxnError, TxnErrorKind, TxnManager};
+use firndb_txn::{Course, RowBatch, RowValue, Transaction, TxnError, TxnErrorKind, TxnManager};
 
 /// Page numbers of a file lie below this.
 pub const FILE_PAGES_MAX: u64 = 1 << 40;
@@ -332,6 +332,14 @@ impl PageFile {
             }
             Ok(())
         })
+    }
+
+    /// Writes a row of the file as it is given: for tests of what damaged rows do.
+    #[doc(hidden)]
+    pub fn put_row(&self, txn: &mut Transaction, key: &[u8], row: RowValue<'_>) -> Result<(), TableError> {
+        let tree = self.tree_for(txn)?;
+        txn.replace_flagged(&tree, key, row, &mut Vec::new())?;
+        Ok(())
     }
 
     /// The tree, for a statement of `txn`.

@@ -56,8 +56,11 @@ fn pages_are_written_as_their_mode_has_it_and_again_alike() {
     };
     assert_eq!(chosen("commit, full, sequential, 1"), (0, PAGES), "many pages at once are shadows");
     assert_eq!(chosen("commit, full, random, N"), (PAGES, 0), "single ones are logged");
-    let parts = of("hybrid", "commit, partial, random, N");
-    assert_eq!((count(parts, "images_logged"), count(parts, "shadows")), (PAGES, 0));
+    for (mode, shadows) in [("log", 0), ("hybrid", 0), ("adaptive", 0), ("shadow", PAGES)] {
+        let parts = of(mode, "commit, partial, random, N");
+        let images = (count(parts, "images_logged"), count(parts, "shadows"));
+        assert_eq!(images, (0, shadows), "{mode}: parts are logged without their pages, or put whole");
+    }
     let read = &of("log", "read, full, random, 1")["work"];
     assert_eq!((count(&read["log"], "writes"), count(&read["store"], "writes")), (0, 0), "{read}");
     assert!(count(&read["store"], "reads") >= PAGES, "{read}");

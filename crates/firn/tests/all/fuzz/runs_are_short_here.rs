@@ -107,6 +107,11 @@ fn metadata_of_the_store() {
 }
 
 #[test]
+fn rows_of_page_files() {
+    fuzz("page_rows", 200, harness::page_rows);
+}
+
+#[test]
 fn operations_beside_a_map() {
     fuzz("operations", 600, harness::operations);
 }

@@ -31,6 +31,7 @@ fn are_made_anew() {
     write("store", harness::store, store_seeds());
     write("operations", harness::operations, operation_seeds());
     write("delta", harness::delta, super::delta_seeds::delta_seeds());
+    write("page_rows", harness::page_rows, super::page_row_seeds::page_row_seeds());
 }
 
 fn write(name: &str, run: fn(&[u8]) -> bool, seeds: Vec<Seed>) {
