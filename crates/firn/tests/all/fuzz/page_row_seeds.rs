@@ -3,9 +3,11 @@
 use super::seeds::Seed;
 use firndb_base::codec::Writer;
 
-/// Rows by page, flag, what of the key follows the page's number, and payload.
+/// A row: the seed's name, the page, the flag, the rest of the key, the payload.
+type Script = (&'static str, u8, u8, &'static [u8], &'static [u8]);
+
 pub(super) fn page_row_seeds() -> Vec<Seed> {
-    let scripts: [(&str, u8, u8, &[u8], &[u8]); 10] = [
+    let scripts: [Script; 10] = [
         ("a-page-of-zeros", 5, 0, &[], &[]),
         ("a-granule", 0, 0, &[0, 3], &[10, 1, 2, 3]),
         ("a-granule-of-no-page", 4, 0, &[0, 3], &[10, 1, 2, 3]),
@@ -17,7 +19,7 @@ pub(super) fn page_row_seeds() -> Vec<Seed> {
         ("a-page-that-is-not-allocated", 2, 1, &[], &[0, 0, 1, 0, 0, 0, 0, 0]),
         ("a-name-too-short", 3, 1, &[], &[1, 2, 3]),
     ];
-    let encode = |(name, page, flag, rest, payload): (&str, u8, u8, &[u8], &[u8])| {
+    let encode = |(name, page, flag, rest, payload): Script| {
         let mut seed = vec![page, flag];
         seed.put_blob(rest);
         seed.put_blob(payload);
