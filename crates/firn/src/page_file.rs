@@ -128,8 +128,10 @@ impl Transaction {
         self.write(|txn| file.inner.put(txn, page, image))
     }
 
-    /// Replaces a part of a page, and locks the page. All parts of one page that a transaction
-    /// writes are one image when it commits.
+    /// Replaces a part of a page, and locks the granules of 128 bytes that it touches: other
+    /// transactions can write parts in other granules of the page meanwhile, and wait if they put
+    /// it whole. Locks and writes all of the page if much of it is in parts, and with
+    /// [`PageRecovery::Shadow`](crate::PageRecovery::Shadow).
     ///
     /// Errors: `BadArgument` if the part goes beyond the page.
     pub fn write_page(

@@ -36,12 +36,10 @@ impl Table {
             let sample = match sampled {
                 // Its nodes may have been moving while they were read, as they do as long as a
                 // compaction goes on. If it is damage, counting meets it.
+                Err(error) if error.kind == TreeErrorKind::Damaged && attempts == ATTEMPTS => break,
                 Err(error) if error.kind == TreeErrorKind::Damaged => {
                     attempts += 1;
-                    if attempts <= ATTEMPTS {
-                        continue;
-                    }
-                    break;
+                    continue;
                 }
                 sample => sample?,
             };

@@ -238,13 +238,16 @@ impl PageFile {
         page: u64,
         part: Part<'_>,
     ) -> Result<(), TableError> {
-        let mut row = txn.take_buffer();
         if txn.may_replace_image(tree, &key(page)) {
             // Its own and private: a transaction that has asked for a lock waits for this one.
             return self.write_private(txn, tree, page, part);
         }
-        let current = Granules::of(tree, page)?;
-        let share = self.parts_are_logged() && current.flagged;
+        let current = match self.parts_are_logged() {
+            true => Granules::of(tree, page)?,
+            false => Granules::default(),
+        };
+        let share = current.flagged;
+        let mut row = txn.take_buffer();
         let mut flag = match share {
             true => txn.get_with_intent_flagged(tree, &key(page), &mut row)?,
             false => txn.get_for_update_flagged(tree, &key(page), &mut row)?,

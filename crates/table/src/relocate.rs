@@ -14,25 +14,31 @@ use firndb_btree::Tree;
 pub struct RelocatableTree {
     /// What it is, for people.
     pub what: String,
-    tree: Weak<Tree>,
-    /// Of one that is never dropped.
-    lasting: Option<Arc<Tree>>,
+    tree: Held,
+}
+
+enum Held {
+    /// It is never dropped.
+    Lasting(Arc<Tree>),
+    Droppable(Weak<Tree>),
 }
 
 impl RelocatableTree {
     fn lasting(what: &str, tree: &Tree) -> RelocatableTree {
-        let tree = Arc::new(tree.clone());
-        RelocatableTree { what: what.to_owned(), tree: Arc::downgrade(&tree), lasting: Some(tree) }
+        RelocatableTree { what: what.to_owned(), tree: Held::Lasting(Arc::new(tree.clone())) }
     }
 
     fn of(what: String, tree: &Arc<Tree>) -> RelocatableTree {
-        RelocatableTree { what, tree: Arc::downgrade(tree), lasting: None }
+        RelocatableTree { what, tree: Held::Droppable(Arc::downgrade(tree)) }
     }
 
     /// The tree, unless it was dropped and nothing uses it. It is not cleared while this is held.
     #[must_use]
     pub fn tree(&self) -> Option<Arc<Tree>> {
-        self.lasting.clone().or_else(|| self.tree.upgrade())
+        match &self.tree {
+            Held::Lasting(tree) => Some(tree.clone()),
+            Held::Droppable(tree) => tree.upgrade(),
+        }
     }
 }
 

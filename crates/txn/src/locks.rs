@@ -51,7 +51,7 @@ const SHARDS: usize = 64;
 /// A transaction with more shared key locks, or more range locks, than this in one tree locks the
 /// whole tree for reading instead.
 const ESCALATE_AT: usize = 4096;
-/// Most keys that a transaction may lock exclusively. They are not escalated, since that would have
+/// Most keys that a transaction may lock exclusively, or with intention. They are not escalated, since that would have
 /// to wait for every other lock in the tree; the limit bounds their memory at some 40 MiB beside
 /// the keys.
 pub(crate) const EXCLUSIVE_MAX: usize = 1 << 18;
@@ -197,7 +197,7 @@ pub(crate) struct HeldLocks {
     /// How many of them are shared, tree by tree.
     shared: Vec<(TreeId, usize)>,
     /// How many are not.
-    exclusive: usize,
+    not_shared: usize,
     range_trees: Vec<TreeId>,
 }
 
@@ -265,7 +265,7 @@ impl LockTable {
         if !blockers.is_empty() {
             return Err(Refused::Blocked(blockers));
         }
-        if mode != Mode::Shared && held.exclusive >= EXCLUSIVE_MAX {
+        if mode != Mode::Shared && held.not_shared >= EXCLUSIVE_MAX {
             let counted = |(t, m): &(TxnId, Mode)| *t == me && *m != Mode::Shared;
             if !found.is_some_and(|at| points.entries[at as usize].holders.iter().any(counted)) {
                 return Err(Refused::TooMany);
@@ -279,7 +279,7 @@ impl LockTable {
                 // differ.
                 if *mine == Mode::Shared && mode != Mode::Shared {
                     *held.shared_in(tree) -= 1;
-                    held.exclusive += 1;
+                    held.not_shared += 1;
                 }
                 *mine = mine.with(mode);
                 return Ok(());
@@ -292,7 +292,7 @@ impl LockTable {
         }
         drop(points);
         if mode != Mode::Shared {
-            held.exclusive += 1;
+            held.not_shared += 1;
             return Ok(());
         }
         let shared = held.shared_in(tree);
@@ -334,7 +334,7 @@ impl LockTable {
 
     /// The keys that `me` has locked exclusively.
     pub fn exclusive_keys(&self, me: TxnId, held: &HeldLocks) -> Vec<(TreeId, Vec<u8>)> {
-        if held.exclusive == 0 {
+        if held.not_shared == 0 {
             return Vec::new();
         }
         let keys = held.points.iter().filter_map(|&(number, at)| {
@@ -352,7 +352,7 @@ impl LockTable {
         };
         self.release_points(me, held, |tree, key, mode| mode == Mode::Shared || !is_kept(tree, key));
         held.shared.clear();
-        held.exclusive = held.points.len();
+        held.not_shared = held.points.len();
         self.release_ranges(me, held);
     }
 
@@ -445,7 +445,7 @@ impl LockTable {
             }
         }
         held.shared.clear();
-        held.exclusive = 0;
+        held.not_shared = 0;
         self.release_ranges(me, held);
     }
 

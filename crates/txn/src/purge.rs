@@ -112,7 +112,7 @@ impl TxnManager {
         forgotten
     }
 
-    /// Forgets it, with no lock held.
+    /// Forgets it. The caller does not hold the registry's lock, which this takes.
     pub(crate) fn forget(&self, forgotten: Forgotten) -> Progress {
         let Forgotten { done, kept, released, purged } = forgotten;
         if let Some((id, spilled)) = purged {

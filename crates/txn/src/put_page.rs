@@ -106,8 +106,8 @@ impl TxnManager {
 impl Transaction {
     /// As [`Transaction::replace_flagged`], of a row that names a page: a page is taken into use
     /// with `image`, which is not all zeros, as its content, and the row becomes its number in
-    /// eight bytes. If the change is undone, the page is freed with it. The image
-    /// is private until the transaction ends well ([`Transaction::private_image`]).
+    /// eight bytes. If the change is undone, the page is freed with it. The image is
+    /// private until the transaction ends well ([`Transaction::private_image`]).
     pub fn put_page(
         &mut self,
         tree: &Tree,

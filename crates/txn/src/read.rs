@@ -74,10 +74,7 @@ impl Transaction {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
-        self.begin_write()?;
-        let found = self.lock_and_read(tree, key, Mode::Exclusive, out);
-        self.end_call();
-        found
+        self.read_to_write(tree, key, Mode::Exclusive, out)
     }
 
     /// As [`Transaction::get_for_update_flagged`], of a row that stands for others, which are about
@@ -90,8 +87,18 @@ impl Transaction {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
+        self.read_to_write(tree, key, Mode::IntentExclusive, out)
+    }
+
+    fn read_to_write(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        mode: Mode,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
-        let found = self.lock_and_read(tree, key, Mode::IntentExclusive, out);
+        let found = self.lock_and_read(tree, key, mode, out);
         self.end_call();
         found
     }

@@ -204,13 +204,8 @@ fn beside_threads_that_read_write_and_scan() {
                     for round in 0..24 {
                         for _ in 0..300 {
                             let key = [&(rng.below(300) as u32).to_be_bytes()[..], &[me]].concat();
-                            if rng.below(10) < if round % 2 == 0 { 8 } else { 1 } {
-                                let value = vec![me; rng.below(60) as usize];
-                                put(tree, &key, &value);
-                                model.insert(key, value);
-                            } else {
-                                assert_eq!(remove(tree, &key), model.remove(&key).is_some());
-                            }
+                            let puts = if round % 2 == 0 { 8 } else { 1 };
+                            put_or_remove(tree, &mut model, &mut rng, key, (me, puts));
                         }
                         for (key, value) in &model {
                             assert_eq!(get(tree, key).as_ref(), Some(value));

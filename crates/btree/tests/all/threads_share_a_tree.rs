@@ -18,13 +18,8 @@ fn each_thread_finds_its_own_keys_as_it_left_them() {
                     for _ in 0..700 {
                         // Keys of all threads lie side by side in the same leaves.
                         let key = [&(rng.below(400) * 77).to_be_bytes()[5..], &[me as u8]].concat();
-                        if rng.below(10) < if round % 2 == 0 { 8 } else { 2 } {
-                            let value = vec![me as u8; rng.below(60) as usize];
-                            put(tree, &key, &value);
-                            model.insert(key, value);
-                        } else {
-                            assert_eq!(remove(tree, &key), model.remove(&key).is_some());
-                        }
+                        let puts = if round % 2 == 0 { 8 } else { 2 };
+                        put_or_remove(tree, &mut model, &mut rng, key, (me as u8, puts));
                     }
                     for (key, value) in &model {
                         assert_eq!(get(tree, key).as_ref(), Some(value));

@@ -44,6 +44,18 @@ pub fn remove(tree: &Tree, key: &[u8]) -> bool {
     .0
 }
 
+/// Puts a value of up to 60 bytes, `puts` times of ten, or removes the key, in the tree and in the
+/// model.
+pub fn put_or_remove(tree: &Tree, model: &mut Model, rng: &mut Rng, key: Vec<u8>, (byte, puts): (u8, u64)) {
+    if rng.below(10) < puts {
+        let value = vec![byte; rng.below(60) as usize];
+        put(tree, &key, &value);
+        model.insert(key, value);
+    } else {
+        assert_eq!(remove(tree, &key), model.remove(&key).is_some());
+    }
+}
+
 pub fn get(tree: &Tree, key: &[u8]) -> Option<Vec<u8>> {
     tree.get(key, |value| value.map(<[u8]>::to_vec)).expect("readable")
 }

@@ -7,7 +7,7 @@ use firndb_testkit::bytes::{contents, flip};
 /// Bytes of a group of the store's file, about: with its metadata it has no twentieth more.
 const GROUP: u64 = 4032 * PAGE as u64 / 20 * 21;
 
-/// Stops compaction once it has moved so many page numbers.
+/// Stops compaction once it has moved at least `most` page numbers.
 fn stopping_after(most: u64) -> impl FnMut(CompactProgress) -> ControlFlow<()> {
     move |at| match at {
         CompactProgress::Numbers(moved, all) => {
