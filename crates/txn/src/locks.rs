@@ -51,9 +51,9 @@ const SHARDS: usize = 64;
 /// A transaction with more shared key locks, or more range locks, than this in one tree locks the
 /// whole tree for reading instead.
 const ESCALATE_AT: usize = 4096;
-/// Most keys that a transaction may lock exclusively, or with intention. They are not escalated, since that would have
-/// to wait for every other lock in the tree; the limit bounds their memory at some 40 MiB beside
-/// the keys.
+/// Most keys that a transaction may lock exclusively, or with intention. They are not escalated,
+/// since that would have to wait for every other lock in the tree; the limit bounds their memory at
+/// some 40 MiB beside the keys.
 pub(crate) const EXCLUSIVE_MAX: usize = 1 << 18;
 /// In debug builds, one transaction in this many checks the shards in which it releases locks.
 const CHECKED_ONE_IN: u64 = 16;
