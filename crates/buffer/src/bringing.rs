@@ -46,6 +46,7 @@ impl BufferPool {
                 break;
             }
             came += filling.take(&mut reads);
+            self.give_memory_down();
         }
         assert!(filling.incoming.iter().all(Option::is_none), "every page that was begun has come");
         self.read_ahead.keep_reads(reads);

@@ -292,7 +292,10 @@ impl BufferPool {
                 found => found?,
             };
             match self.arrive(incoming, found)? {
-                Some(hold) => return Ok(Located::Read(hold)),
+                Some(hold) => {
+                    self.give_memory_down();
+                    return Ok(Located::Read(hold));
+                }
                 None => self.fetch_pending(page)?,
             }
         }

@@ -49,6 +49,7 @@ mod fix;
 #[allow(unsafe_code)]
 mod frame;
 mod free_frames;
+mod given_up;
 mod guard;
 mod hints;
 mod layout;

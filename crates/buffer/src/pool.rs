@@ -212,7 +212,7 @@ impl BufferPool {
 
     /// Pages that fit into DRAM.
     pub fn frame_count(&self) -> u64 {
-        u64::from(self.frames.count())
+        u64::from(self.frames.count()) - self.counters.given_up.get()
     }
 
     /// Pages written to the tier since opening, and the batches that carried them.
@@ -238,7 +238,7 @@ impl BufferPool {
             reads_at_once_sum: self.counters.depths.get(),
             batches_under_way_max: self.staging.deepest(),
             cleaner_looks: self.to_clean.looks.load(Relaxed),
-            memory_bytes: self.memory_bytes as u64,
+            memory_bytes: self.memory_bytes as u64 - self.counters.given_up.get() * self.page_size() as u64,
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::pool::BufferPool;
 use crate::write_back::{Added, Batch};
 use firndb_base::sync::{before_device, thread};
 use firndb_base::{PageId, clock};
+use firndb_device::AlignedBuf;
 use firndb_tier::{DeltaRead, Found, PageRead, TierError};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -84,6 +85,12 @@ impl<'a> Claimed<'a> {
         assert!(hold.frame().page().is_none(), "a claimed frame holds no page");
         hold.frame().allow_devices();
         Claimed { pool, hold: Some(hold) }
+    }
+
+    /// Keeps the frame from ever holding a page again; its memory goes back to the system.
+    pub(crate) fn give_up(mut self) {
+        let mut hold = self.hold.take().expect("a claimed frame is held until it is installed");
+        AlignedBuf::give_back(hold.bytes_mut());
     }
 
     /// Lets the frame hold `page`, which comes in with these uses; `None` if another frame does

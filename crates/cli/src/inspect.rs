@@ -121,8 +121,7 @@ fn print_stat(
     print_recovery(statistics);
     let store = &statistics.store;
     say!(
-        "  store: {} pages allocated, {} places, {} free; {} in {}; since opening {} pages read in {} requests, {} written; \
-         of the page map {} pages ({}) read, {} ({}) written",
+        "  store: {} pages allocated, {} places, {} free; {} in {}; since opening {} pages read in {} requests, {} written",
         store.pages_allocated,
         store.places,
         store.places_free,
@@ -130,12 +129,9 @@ fn print_stat(
         statistics.store_device.0,
         store.pages_read,
         store.read_requests,
-        store.pages_written,
-        store.metadata_pages_read,
-        size::show(store.metadata_bytes_read),
-        store.metadata_pages_written,
-        size::show(store.metadata_bytes_written)
+        store.pages_written
     );
+    print_map(store);
     statistics.store_array.iter().for_each(store_array::print);
     if store.deltas_taken + store.delta_pages > 0 {
         say!(
@@ -177,6 +173,17 @@ fn print_stat(
 }
 
 /// What the places of the store are used for, and what was written to empty some.
+fn print_map(store: &TierStatistics) {
+    say!(
+        "  page map: {} of DRAM; since opening {} pages ({}) read, {} ({}) written",
+        size::show(store.map_memory_bytes),
+        store.metadata_pages_read,
+        size::show(store.metadata_bytes_read),
+        store.metadata_pages_written,
+        size::show(store.metadata_bytes_written)
+    );
+}
+
 fn print_space(store: &TierStatistics, page_size: usize) {
     let bytes = |places: u64| size::show(places * page_size as u64);
     say!(

@@ -19,6 +19,7 @@ pub fn store_json(statistics: &Statistics) -> Value {
         "map_bytes_read": store.metadata_bytes_read,
         "map_pages_written": store.metadata_pages_written,
         "map_bytes_written": store.metadata_bytes_written,
+        "map_memory_bytes": store.map_memory_bytes,
         "deltas_taken": store.deltas_taken, "deltas_waiting": store.deltas_waiting,
         "delta_pages": store.delta_pages,
         "delta_pages_written": store.delta_pages_written,

@@ -77,6 +77,23 @@ impl AlignedBuf {
         AlignedBuf { start, len, mapping: Some((base, mapped_len)) }
     }
 
+    /// Gives the memory under `bytes`, as far as whole memory pages of it lie within, back to the
+    /// system, which hands it out again, zeroed, if the bytes are touched. What they hold is
+    /// lost.
+    pub fn give_back(bytes: &mut [u8]) {
+        let skip = bytes.as_ptr().align_offset(Self::ALIGNMENT).min(bytes.len());
+        let whole = (bytes.len() - skip) / Self::ALIGNMENT * Self::ALIGNMENT;
+        if whole == 0 || cfg!(miri) {
+            return;
+        }
+        let pages = &mut bytes[skip..skip + whole];
+        // SAFETY: the range is borrowed exclusively, and any bytes that it reads as afterwards are
+        // valid. Where the system refuses, it keeps the memory, and the bytes stay.
+        let _ = unsafe {
+            rustix::mm::madvise(pages.as_mut_ptr().cast(), whole, rustix::mm::Advice::LinuxDontNeed)
+        };
+    }
+
     fn layout(len: usize) -> Layout {
         Layout::from_size_align(len, Self::ALIGNMENT).expect("a buffer's size is far below isize::MAX")
     }
@@ -119,6 +136,23 @@ impl std::fmt::Debug for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_given_back_is_zeroed_where_whole_pages_of_it_lie_in_the_slice() {
+        for len in [4 * AlignedBuf::ALIGNMENT, AlignedBuf::MAPPED_MIN] {
+            let page = AlignedBuf::ALIGNMENT;
+            let mut bytes = AlignedBuf::zeroed(len);
+            bytes.fill(1);
+            AlignedBuf::give_back(&mut bytes[1..page]);
+            assert!(bytes.iter().all(|&byte| byte == 1), "no whole page");
+            AlignedBuf::give_back(&mut bytes[page - 1..3 * page + 5]);
+            let zeroed = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+            assert!(cfg!(miri) || zeroed(&bytes[page..3 * page]));
+            assert!(bytes[..page].iter().chain(&bytes[3 * page..]).all(|&byte| byte == 1));
+            bytes[page..2 * page].fill(2);
+            assert!(bytes[page..2 * page].iter().all(|&byte| byte == 2), "and can be used again");
+        }
+    }
 
     #[test]
     fn buffers_of_every_size_are_aligned_zeroed_and_writable_to_the_last_byte() {

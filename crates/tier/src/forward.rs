@@ -68,6 +68,16 @@ macro_rules! forward_tier {
             self.$field.wants_clean()
         }
     };
+    (@ $field:tt wants_memory) => {
+        fn wants_memory(&self) -> usize {
+            self.$field.wants_memory()
+        }
+    };
+    (@ $field:tt take_memory) => {
+        fn take_memory(&self, bytes: usize) {
+            self.$field.take_memory(bytes);
+        }
+    };
     (@ $field:tt reserve) => {
         fn reserve(&self, class: $crate::forward::LogClass) -> Result<$crate::forward::PageId, $crate::TierError> {
             self.$field.reserve(class)

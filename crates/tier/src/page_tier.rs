@@ -208,6 +208,8 @@ pub struct TierStatistics {
     pub metadata_pages_written: u64,
     /// Bytes of them.
     pub metadata_bytes_written: u64,
+    /// Bytes of DRAM that the map may take: it grows where the map does not fit.
+    pub map_memory_bytes: u64,
     /// Pages taken as deltas.
     pub deltas_taken: u64,
     /// Deltas that wait in memory.
@@ -328,6 +330,15 @@ pub trait PageTier: Send + Sync {
     fn wants_clean(&self) -> bool {
         false
     }
+
+    /// Bytes of DRAM that the tier would use better than the buffer does: its own tables do not fit
+    /// into what it has. Cheap.
+    fn wants_memory(&self) -> usize {
+        0
+    }
+
+    /// Takes over this number of bytes of DRAM, which the buffer has given up.
+    fn take_memory(&self, _bytes: usize) {}
 
     /// Reserves a page: in memory only, forgotten by a crash. Fails with kind `Full` if no place
     /// can be found for the page, so that a page once allocated can always be written. The classes

@@ -33,9 +33,8 @@
 //! 7. `state`: all that is in memory. Held briefly; never during I/O nor while waiting for another
 //!    lock.
 //!
-//! Tests and simulations check the order (`ranks.rs`).
-//!
-//! Reads take `state` only, before and after their I/O.
+//! Tests and simulations check the order (`ranks.rs`). Reads take `state` only, before and after
+//! their I/O.
 //!
 //! Failures: a metadata page damaged in both slots, or in one that a crash cannot have torn, or an
 //! image with a checksum that differs from its entry's, is reported as `Damaged`, with page, place
@@ -53,6 +52,7 @@ mod clean_space;
 mod copies;
 mod deferred;
 mod delta;
+mod dropped;
 mod entry;
 mod geometry;
 mod give_back;
@@ -65,6 +65,7 @@ mod lost;
 mod lost_sight;
 mod map_block;
 mod map_log;
+mod map_memory;
 mod map_replay;
 mod meta_cache;
 mod meta_page;
@@ -126,6 +127,7 @@ use carried::Carried;
 use circle::{Cleaning, Extent};
 use deferred::Deferred;
 use delta::{Deltas, Flushing};
+use firndb_base::sync::atomic::AtomicUsize;
 use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::{CopyBudget, Device, LateReads};
@@ -270,6 +272,7 @@ impl Store {
             late_reads: LateReads::new(policy.hides_late_reads, Arc::new(CopyBudget::saving(COPIES_SAVED))),
             syncs: Syncs::new(),
             counters: Counters::default(),
+            map_wants: AtomicUsize::new(0),
         };
         // The totals page stays in memory as long as the store.
         store.pin(&[MetaId::Totals])?.keep();
@@ -404,6 +407,12 @@ impl Store {
 impl PageTier for Store {
     fn page_size(&self) -> usize {
         self.geometry.page_size
+    }
+    fn wants_memory(&self) -> usize {
+        self.map_wants_memory()
+    }
+    fn take_memory(&self, bytes: usize) {
+        self.take_map_memory(bytes);
     }
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.read_batch(reads);

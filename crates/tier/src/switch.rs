@@ -108,7 +108,7 @@ impl CacheSwitch {
 
 impl PageTier for CacheSwitch {
     // The store alone does these. No cache knows of reserved pages.
-    crate::forward_tier!(store: page_size, unreserve, prepare, statistics);
+    crate::forward_tier!(store: page_size, unreserve, prepare, statistics, wants_memory, take_memory);
     fn read_batch(&self, reads: &mut [PageRead<'_>]) {
         self.with(|tier| tier.read_batch(reads));
     }

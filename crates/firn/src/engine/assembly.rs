@@ -14,7 +14,7 @@ use crate::engine::superblock_fields::Extensions;
 use crate::engine::{Engine, Parts, cache, claim};
 use crate::error::Error;
 use crate::options::Options;
-use crate::options::limits::{MAP_SHARE, PAGE_FILE_SHARE};
+use crate::options::limits::{MAP_SHARE, MAP_SHARE_MOST, PAGE_FILE_SHARE};
 use crate::options::page_writes::PageWrites;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Epoch, Lsn, PageId, TreeId, TxnId, clock};
@@ -107,6 +107,9 @@ impl Options {
 /// Hands the log to the store.
 pub(crate) fn attach(options: &Options, store: &Store, log: &Arc<Log>) {
     store.keep_shadow_images(shadow_image_bytes(options));
+    if options.tuning.map_bytes.is_none() {
+        store.let_map_grow(options.buffer_bytes / MAP_SHARE_MOST);
+    }
     match options.testing.skip_wal_rule {
         false => store.attach(log.clone()),
         true => store.attach_breaking_the_wal_rule(log.clone()),

@@ -13,6 +13,8 @@ pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<usize> = 1024..=65536;
 /// Share of the buffer's budget that goes to the page map's cache, as a divisor: a fully cached map
 /// needs 24 bytes a page, 0.6 % of pages of 4 KiB.
 pub(crate) const MAP_SHARE: usize = 16;
+/// The same, of what the map may grow to, where it does not fit: frames are given up for it.
+pub(crate) const MAP_SHARE_MOST: usize = 4;
 
 /// Share of the log between the begins of two checkpoints, at most, as a divisor.
 pub(crate) const INTERVAL_SHARE: u64 = 4;

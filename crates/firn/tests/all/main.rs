@@ -30,6 +30,7 @@ mod recovery;
 mod store_devices;
 mod support;
 mod tables;
+mod the_map_gets_memory;
 mod threads_in_small;
 mod transact_runs_again;
 mod two_processes_are_refused;

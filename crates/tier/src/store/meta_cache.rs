@@ -6,6 +6,7 @@
 //! * a page is `dirty` if a record has changed it since its last write was begun. Map pages never
 //!   are: what changes of them is in the overlay until a sweep writes them.
 
+use super::dropped::Dropped;
 use super::entry::Entry;
 use super::geometry::{Geometry, Slot};
 use super::meta_page::{MetaId, MetaImage};
@@ -75,6 +76,10 @@ pub(crate) struct MetaCache {
     empty: Vec<usize>,
     hand: usize,
     budget_bytes: usize,
+    /// Up to which the budget may grow, and by how much it should.
+    budget_most: usize,
+    wanted_bytes: usize,
+    dropped: Dropped,
     /// Of the budget, what the rest of the map takes.
     others_bytes: usize,
     page_bytes: usize,
@@ -93,6 +98,9 @@ impl MetaCache {
             empty: Vec::new(),
             hand: 0,
             budget_bytes,
+            budget_most: budget_bytes,
+            wanted_bytes: 0,
+            dropped: Dropped::default(),
             others_bytes: 0,
             page_bytes: meta_bytes + FRAME_OVERHEAD_BYTES,
             dirty: 0,
@@ -112,6 +120,23 @@ impl MetaCache {
     }
     pub(crate) fn budget_bytes(&self) -> usize {
         self.budget_bytes
+    }
+    /// Lets the budget grow up to this number of bytes.
+    pub(crate) fn may_grow(&mut self, budget_most: usize) {
+        self.budget_most = budget_most.max(self.budget_bytes);
+    }
+    /// Bytes by which the budget should grow: those of pages that were read again soon after they
+    /// had been dropped.
+    pub(crate) fn wanted_bytes(&self) -> usize {
+        self.wanted_bytes
+    }
+    /// Adds bytes to the budget.
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        self.budget_bytes += bytes;
+        self.wanted_bytes = self.wanted_bytes.saturating_sub(bytes);
+    }
+    fn growth_left(&self) -> usize {
+        self.budget_most.saturating_sub(self.budget_bytes)
     }
     /// Leaves `others_bytes` of the budget to the rest of the map.
     pub(crate) fn leave(&mut self, others_bytes: usize) {
@@ -180,6 +205,9 @@ impl MetaCache {
         });
         self.frames[frame] = Some(page);
         assert!(self.index.insert(id, frame).is_none(), "{id:?} is cached once");
+        if self.dropped.take(id) {
+            self.wanted_bytes = (self.wanted_bytes + self.page_bytes).min(self.growth_left());
+        }
     }
 
     fn evict_one(&mut self) -> bool {
@@ -197,7 +225,10 @@ impl MetaCache {
             if std::mem::take(&mut page.referenced) {
                 continue;
             }
+            let id = page.id;
             self.drop_frame(self.hand);
+            // What a budget grown to its most would still drop is not worth remembering.
+            self.dropped.note(id, self.growth_left() / self.page_bytes);
             return true;
         }
         false

@@ -7,6 +7,7 @@ use super::state::{State, Store};
 use super::suspects;
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::Lsn;
+use firndb_base::sync::atomic::Ordering;
 use std::collections::BTreeMap;
 
 /// Metadata pages that cannot be read, and why.
@@ -95,6 +96,7 @@ impl Store {
                 match image.and_then(|loaded| state.accept(*id, loaded, log_end)) {
                     Ok(image) => {
                         state.insert(&self.geometry, *id, image);
+                        self.map_wants.store(state.cache.wanted_bytes(), Ordering::Relaxed);
                         // At once, or the next insertion might evict it.
                         assert!(state.cache.pin(*id));
                         pins.ids.push(*id);

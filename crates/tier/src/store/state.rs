@@ -27,7 +27,7 @@ use super::write_back::Rounds;
 use crate::merged_reads::Staging;
 use crate::poison::Poison;
 use firndb_base::codec::Malformed;
-use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use firndb_base::sync::{Arc, Condvar, Mutex, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId};
 use firndb_device::{AlignedBuf, Device, LateReads};
@@ -70,6 +70,8 @@ pub struct Store {
     /// Of the device: writers of pages and of metadata share them.
     pub(super) syncs: Syncs,
     pub(super) counters: Counters,
+    /// Of the state: bytes by which the map's budget should grow, for those who ask often.
+    pub(super) map_wants: AtomicUsize,
 }
 
 /// All state in memory.

@@ -20,6 +20,7 @@ impl Store {
             metadata_bytes_read: read(&self.counters.metadata_bytes_read),
             metadata_pages_written: read(&self.counters.metadata_pages_written),
             metadata_bytes_written: read(&self.counters.metadata_bytes_written),
+            map_memory_bytes: state.cache.budget_bytes() as u64,
             deltas_taken: read(&self.counters.deltas_taken),
             deltas_waiting: state.deltas.buffer.len() as u64,
             delta_pages: totals.delta_pages,
