@@ -57,6 +57,11 @@ pub(crate) enum Slot {
 }
 
 impl Slot {
+    /// The slot in which the version of a metadata page with this sequence lies: the first one lies
+    /// in A, and each is written to the slot that does not hold the one before.
+    pub(crate) fn of_sequence(sequence: u64) -> Slot {
+        if sequence.is_multiple_of(2) { Slot::B } else { Slot::A }
+    }
     pub(crate) fn other(self) -> Slot {
         match self {
             Slot::A => Slot::B,

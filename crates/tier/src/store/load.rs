@@ -6,7 +6,7 @@
 
 use super::geometry::Slot;
 use super::meta_page::{self, MetaId, MetaImage};
-use super::sequences::{self, as_known};
+use super::sequences::as_known;
 use super::state::{Store, count};
 use super::suspects;
 use crate::error::TierError;
@@ -113,12 +113,14 @@ impl Store {
     /// Reads the slots of `ids`, which are in the order of their offsets. One that is not read is
     /// returned as zeros.
     fn read_slots(&self, ids: &[(MetaId, Option<u8>)]) -> Vec<Slots> {
+        let slots = [Slot::A, Slot::B];
         let slot = |page: usize, slot: usize| {
-            let offset = self.geometry.meta_offset(ids[page].0, [Slot::A, Slot::B][slot]);
+            let offset = self.geometry.meta_offset(ids[page].0, slots[slot]);
             Wanted { offset, page, slot }
         };
-        let wants =
-            |wanted: &Wanted| ids[wanted.page].1.is_none_or(|known| wanted.slot == sequences::slot_of(known));
+        let wants = |wanted: &Wanted| {
+            ids[wanted.page].1.is_none_or(|known| slots[wanted.slot] == Slot::of_sequence(known.into()))
+        };
         let mut wanted: Vec<Wanted> =
             (0..ids.len()).flat_map(|page| [slot(page, 0), slot(page, 1)]).filter(wants).collect();
         wanted.sort_unstable_by_key(|wanted| wanted.offset);

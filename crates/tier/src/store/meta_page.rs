@@ -2,7 +2,8 @@
 //! slots.
 //!
 //! Invariants:
-//! * a slot is valid only if magic, database, identity, length and checksum are right;
+//! * a slot is valid only if magic, database, identity, length and checksum are right, and its
+//!   sequence is odd in slot A, even in slot B: a read that came from the other slot is seen;
 //! * of two valid slots the one with the higher sequence is the page;
 //! * `lsn` is the LSN of the last record that the page contains the changes of: redo applies a
 //!   record to the page if and only if the record's LSN is greater.
@@ -105,6 +106,9 @@ pub(super) fn sequence_of(database: DatabaseId, id: MetaId, bytes: &[u8]) -> Opt
 /// Decodes one slot, as [`sequence_of`] judges it.
 fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<MetaImage> {
     let sequence = sequence_of(database, id, bytes)?;
+    if slot != Slot::of_sequence(sequence) {
+        return None;
+    }
     let body = bytes[META_HEADER_BYTES..].into();
     Some(MetaImage { lsn: Lsn(u64_at(bytes, 40)), sequence, slot, body })
 }
@@ -189,11 +193,26 @@ mod tests {
         assert_eq!(out[64..], [1; 448]);
     }
 
+    /// Cause: a read of both slots of a new page came from a slot's length before them, so its
+    /// first version was taken for that of slot B. Effect: the second one was written over it, and
+    /// the page was reported as damaged ever after, since nothing lay beside it.
+    #[test]
+    fn a_slot_that_was_read_from_the_place_of_the_other_is_not_valid() {
+        let mut fresh = vec![0; 3 * 512];
+        encode_fresh(DATABASE, MetaId::Map(3), Lsn(99), &[0; 448], &mut fresh[512..]);
+        let read_at = |at: usize| {
+            let (a, b) = (&fresh[at..at + 512], &fresh[at + 512..at + 1024]);
+            choose(DATABASE, MetaId::Map(3), a, b).map(|image| (image.slot, image.sequence))
+        };
+        assert_eq!(read_at(512).unwrap(), (Slot::A, 1));
+        assert_eq!(read_at(0).unwrap_err().kind, TierErrorKind::Damaged);
+    }
+
     #[test]
     fn the_newer_valid_slot_wins_and_a_torn_one_is_ignored() {
-        let (old, new) = (slot(4, 1), slot(5, 2));
+        let (old, new) = (slot(5, 1), slot(6, 2));
         assert_eq!(choose(DATABASE, MetaId::Map(3), &old, &new).unwrap().body[0], 2);
-        assert_eq!(choose(DATABASE, MetaId::Map(3), &new, &old).unwrap().body[0], 2);
+        assert_eq!(choose(DATABASE, MetaId::Map(3), &slot(7, 3), &new).unwrap().body[0], 3);
         for byte in 0..512 {
             let mut torn = new.clone();
             torn[byte] ^= 0x10;
@@ -202,7 +221,7 @@ mod tests {
         }
         assert!(choose(DATABASE, MetaId::Map(4), &old, &new).is_err(), "another page");
         // A sequence that the next write cannot pass.
-        let last = slot(u64::MAX, 3);
+        let last = slot(u64::MAX - 1, 3);
         assert_eq!(choose(DATABASE, MetaId::Map(3), &old, &last).unwrap().body[0], 1);
         assert_eq!(choose(DATABASE, MetaId::Map(3), &old, &slot(SEQUENCE_MAX, 3)).unwrap().body[0], 3);
         assert!(choose(DATABASE, MetaId::Bitmap(3), &old, &new).is_err(), "another kind");

@@ -45,8 +45,3 @@ impl Sequences {
 pub(crate) fn as_known(sequence: u64) -> u8 {
     KNOWN | sequence as u8
 }
-
-/// The slot in which the version with this sequence lies.
-pub(crate) fn slot_of(sequence: u8) -> usize {
-    usize::from(sequence.is_multiple_of(2))
-}
