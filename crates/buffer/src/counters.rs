@@ -71,8 +71,6 @@ pub(crate) struct Counters {
     pub(crate) reading: Counter,
     pub(crate) reading_max: Counter,
     pub(crate) depths: Counter,
-    /// Frames whose memory the tier has now.
-    pub(crate) given_up: Counter,
 }
 
 impl Counters {

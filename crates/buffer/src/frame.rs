@@ -69,7 +69,7 @@ pub(crate) struct Frames {
     /// Held to make a frame.
     making: Mutex<()>,
     /// Owns the memory at `start`; never dereferenced while the pool exists.
-    _memory: AlignedBuf,
+    memory: AlignedBuf,
     /// Owns the memory at `table`; as above. A frame has nothing that must be dropped.
     _table_memory: AlignedBuf,
 }
@@ -102,7 +102,7 @@ impl Frames {
             count,
             made: AtomicU32::new(0),
             making: Mutex::new(()),
-            _memory: memory,
+            memory,
             _table_memory: table_memory,
         }
     }
@@ -142,6 +142,10 @@ impl Frames {
     }
     pub(crate) fn page_size(&self) -> usize {
         self.page_size
+    }
+    /// Keeps huge pages of the system from lying under the frames from `id` on.
+    pub(crate) fn use_small_pages(&self, id: FrameId) {
+        self.memory.use_small_pages(id.0 as usize * self.page_size);
     }
     #[inline]
     pub(crate) fn get(&self, id: FrameId) -> &Frame {

@@ -1,37 +1,102 @@
 //! Frames that the pool gives up, so that the tier below has their memory for its tables.
 //!
-//! A thread that has read a page looks whether the tier wants memory, and gives it a frame that is
-//! at hand: one frame for each page read at most, so that the pool shrinks no faster than pages
-//! come in. The frame holds no page and is on no list of free ones; the clock's hand passes over it.
+//! A thread that has read a page looks whether the tier wants memory, and gives up a frame that holds
+//! a clean page which was not used since the clock's hand came by: one frame for each page read at
+//! most, so that the pool shrinks no faster than pages come in. The frame holds no page any more and
+//! is on no list of free ones; the hand passes over it.
+//!
+//! All of them lie in the last third of the pool. Under that the system puts no huge pages from then
+//! on: it makes those of what it finds, and fills up what was given back.
 
+use crate::frame::FrameId;
 use crate::layout::FRAMES_MIN;
-use crate::page_use::PageUse;
 use crate::pool::BufferPool;
-use firndb_device::AlignedBuf;
+use firndb_base::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// Of the pool's frames, those that it may give up, as a divisor.
-const SHARE: u64 = 3;
+const SHARE: u32 = 3;
 /// Frames that it keeps in any case.
-const KEPT: u64 = 4 * FRAMES_MIN as u64;
+const KEPT: u32 = 4 * FRAMES_MIN as u32;
+/// Frames looked at each time.
+const TRIES: u32 = 8;
+
+/// What was given up.
+pub(crate) struct GivenUp {
+    /// The first frame that may be; all up to the pool's end.
+    first: u32,
+    most: u32,
+    count: AtomicU32,
+    /// The next one to look at, from `first` on, round and round.
+    next: AtomicU32,
+    /// Set by the one thread that gives a frame up; for good if the system takes none.
+    is_busy: AtomicBool,
+}
+
+impl GivenUp {
+    /// Of a pool of `frames` frames.
+    pub(crate) fn new(frames: u32) -> GivenUp {
+        let most = frames.saturating_sub(KEPT) / SHARE;
+        let (count, next, is_busy) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        GivenUp { first: frames - most, most, count, next, is_busy }
+    }
+    /// Frames given up so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Relaxed).into()
+    }
+}
 
 impl BufferPool {
     /// Gives a frame's memory to the tier, if that wants it. The caller may hold latches: nothing is
     /// waited for.
+    #[inline]
     pub(crate) fn give_memory_down(&self) {
-        let page_size = self.page_size();
-        // Of a smaller frame the system takes nothing back.
-        if self.tier.wants_memory() < page_size || page_size < AlignedBuf::ALIGNMENT {
+        if self.tier.wants_memory() >= self.page_size() {
+            self.give_up_one();
+        }
+    }
+
+    #[cold]
+    fn give_up_one(&self) {
+        let given = &self.given_up;
+        // While there are frames that never held a page, the pool does not use its memory itself.
+        if self.frames.made() < self.frames.count() || given.is_busy.swap(true, Acquire) {
             return;
         }
-        let most = u64::from(self.frames.count()).saturating_sub(KEPT) / SHARE;
-        if self.counters.given_up.get() >= most {
+        let is_wanted = self.tier.wants_memory() >= self.page_size();
+        if is_wanted && given.count.load(Relaxed) < given.most && !self.try_give_up() {
+            // The system takes nothing back: the flag stays.
             return;
         }
-        if let Some(claimed) = self.claim_at_hand(PageUse::Working) {
-            claimed.give_up();
-            self.counters.given_up.add(1);
-            self.tier.take_memory(page_size);
+        given.is_busy.store(false, Release);
+    }
+
+    /// Gives up one of the next frames if it can be evicted; false if the system refuses. One thread
+    /// at a time.
+    fn try_give_up(&self) -> bool {
+        let given = &self.given_up;
+        for _ in 0..TRIES {
+            let step = given.next.load(Relaxed);
+            given.next.store((step + 1) % given.most, Relaxed);
+            let id = FrameId(given.first + step);
+            let frame = self.frames.get(id);
+            if frame.page().is_none() || frame.is_referenced() {
+                continue;
+            }
+            let Some(claimed) = self.evict(id) else { continue };
+            if given.count.load(Relaxed) == 0 {
+                self.frames.use_small_pages(FrameId(given.first));
+            }
+            if !claimed.give_up() {
+                return false;
+            }
+            given.count.fetch_add(1, Relaxed);
+            self.tier.take_memory(self.page_size());
+            return true;
         }
+        true
     }
 }
 
@@ -41,7 +106,7 @@ mod tests {
     use crate::changed::Changed;
     use crate::pool::PoolOptions;
     use firndb_base::PageId;
-    use firndb_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use firndb_base::sync::atomic::AtomicUsize;
     use firndb_base::sync::{Arc, DevicePermit};
     use firndb_log::{Kind, LogClass, Record};
     use firndb_tier::testing::MemoryTier;
@@ -99,10 +164,10 @@ mod tests {
                 });
                 drop(guard);
             }
-            for (number, page) in pages.iter().enumerate() {
+            for (number, page) in pages.iter().enumerate().cycle().take(5 * pages.len()) {
                 assert_eq!(pool.shared(*page).expect("fixed")[..8], number.to_le_bytes());
             }
-            let most = if page_size < 4096 { 0 } else { (frames - KEPT) / SHARE };
+            let most = if page_size < 4096 { 0 } else { (frames - u64::from(KEPT)) / u64::from(SHARE) };
             let given = most.min(wanted as u64);
             assert_eq!(tier.got.load(Relaxed) as u64, given * page_size as u64);
             let statistics = pool.statistics();

@@ -6,6 +6,7 @@ use crate::counters::Counters;
 use crate::error::{BufferError, BufferErrorKind, Fixed};
 use crate::frame::Frames;
 use crate::free_frames::FreeFrames;
+use crate::given_up::GivenUp;
 use crate::layout::Layout;
 use crate::miss_curve::{FollowedPages, MissCurve};
 use crate::page_table::PageTable;
@@ -97,6 +98,7 @@ pub struct BufferPool {
     pub(crate) able_cleaners: AtomicU32,
     pub(crate) pending: Pending,
     pub(crate) counters: Counters,
+    pub(crate) given_up: GivenUp,
     pub(crate) followed_pages: FollowedPages,
     /// Pages of a staging buffer: most of one batch.
     pub(crate) batch_pages: usize,
@@ -157,6 +159,7 @@ impl BufferPool {
             able_cleaners: AtomicU32::new(0),
             pending: Pending::default(),
             counters: Counters::default(),
+            given_up: GivenUp::new(layout.frames),
             followed_pages: FollowedPages::default(),
             batch_pages: layout.batch_pages,
             skips_wal,
@@ -212,7 +215,7 @@ impl BufferPool {
 
     /// Pages that fit into DRAM.
     pub fn frame_count(&self) -> u64 {
-        u64::from(self.frames.count()) - self.counters.given_up.get()
+        u64::from(self.frames.count()) - self.given_up.count()
     }
 
     /// Pages written to the tier since opening, and the batches that carried them.
@@ -238,7 +241,7 @@ impl BufferPool {
             reads_at_once_sum: self.counters.depths.get(),
             batches_under_way_max: self.staging.deepest(),
             cleaner_looks: self.to_clean.looks.load(Relaxed),
-            memory_bytes: self.memory_bytes as u64 - self.counters.given_up.get() * self.page_size() as u64,
+            memory_bytes: self.memory_bytes as u64 - self.given_up.count() * self.page_size() as u64,
         }
     }
 }

@@ -87,10 +87,17 @@ impl<'a> Claimed<'a> {
         Claimed { pool, hold: Some(hold) }
     }
 
-    /// Keeps the frame from ever holding a page again; its memory goes back to the system.
-    pub(crate) fn give_up(mut self) {
-        let mut hold = self.hold.take().expect("a claimed frame is held until it is installed");
-        AlignedBuf::give_back(hold.bytes_mut());
+    /// Keeps the frame from ever holding a page again; its memory goes back to the system. Returns
+    /// false, and frees the frame, if the system does not take it.
+    pub(crate) fn give_up(mut self) -> bool {
+        let hold = self.hold.as_mut().expect("a claimed frame is held until it is installed");
+        let is_taken = AlignedBuf::give_back(hold.bytes_mut());
+        if is_taken {
+            // Or the list of scans' frames would keep it.
+            hold.frame().set_uses(Uses::COLD);
+            self.hold = None;
+        }
+        is_taken
     }
 
     /// Lets the frame hold `page`, which comes in with these uses; `None` if another frame does

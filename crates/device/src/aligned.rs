@@ -77,20 +77,36 @@ impl AlignedBuf {
         AlignedBuf { start, len, mapping: Some((base, mapped_len)) }
     }
 
-    /// Gives the memory under `bytes`, as far as whole memory pages of it lie within, back to the
-    /// system, which hands it out again, zeroed, if the bytes are touched. What they hold is
-    /// lost.
-    pub fn give_back(bytes: &mut [u8]) {
-        let skip = bytes.as_ptr().align_offset(Self::ALIGNMENT).min(bytes.len());
-        let whole = (bytes.len() - skip) / Self::ALIGNMENT * Self::ALIGNMENT;
-        if whole == 0 || cfg!(miri) {
+    /// Gives the memory under `bytes` back to the system, which hands it out again, zeroed, if the
+    /// bytes are touched: what they hold is lost. Returns false, with all as it was, if they are no
+    /// whole pages of the system's or it refuses.
+    pub fn give_back(bytes: &mut [u8]) -> bool {
+        // The system would round the length up, into what lies behind the slice.
+        let page = rustix::param::page_size();
+        let is_whole = (bytes.as_ptr() as usize).is_multiple_of(page) && bytes.len().is_multiple_of(page);
+        if !is_whole || bytes.is_empty() || cfg!(miri) {
+            return false;
+        }
+        // SAFETY: the range is whole pages, borrowed exclusively, and any bytes that it reads as
+        // afterwards are valid.
+        let advised = unsafe {
+            rustix::mm::madvise(bytes.as_mut_ptr().cast(), bytes.len(), rustix::mm::Advice::LinuxDontNeed)
+        };
+        advised.is_ok()
+    }
+
+    /// Keeps the system from putting huge pages under the bytes from `from` on: it would fill up
+    /// what was given back there.
+    pub fn use_small_pages(&self, from: usize) {
+        let from = from.next_multiple_of(rustix::param::page_size());
+        if self.mapping.is_none() || from >= self.len {
             return;
         }
-        let pages = &mut bytes[skip..skip + whole];
-        // SAFETY: the range is borrowed exclusively, and any bytes that it reads as afterwards are
-        // valid. Where the system refuses, it keeps the memory, and the bytes stay.
+        // SAFETY: the range is part of the mapping, which is owned here and reaches a page further
+        // than `len`; the advice changes no contents.
         let _ = unsafe {
-            rustix::mm::madvise(pages.as_mut_ptr().cast(), whole, rustix::mm::Advice::LinuxDontNeed)
+            let start = self.start.as_ptr().add(from);
+            rustix::mm::madvise(start.cast(), self.len - from, rustix::mm::Advice::LinuxNoHugepage)
         };
     }
 
@@ -138,19 +154,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_given_back_is_zeroed_where_whole_pages_of_it_lie_in_the_slice() {
-        for len in [4 * AlignedBuf::ALIGNMENT, AlignedBuf::MAPPED_MIN] {
-            let page = AlignedBuf::ALIGNMENT;
+    fn memory_given_back_is_zeroed_if_it_is_whole_pages() {
+        for len in [16 << 16, AlignedBuf::MAPPED_MIN] {
+            let page = rustix::param::page_size();
             let mut bytes = AlignedBuf::zeroed(len);
             bytes.fill(1);
-            AlignedBuf::give_back(&mut bytes[1..page]);
-            assert!(bytes.iter().all(|&byte| byte == 1), "no whole page");
-            AlignedBuf::give_back(&mut bytes[page - 1..3 * page + 5]);
-            let zeroed = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
-            assert!(cfg!(miri) || zeroed(&bytes[page..3 * page]));
-            assert!(bytes[..page].iter().chain(&bytes[3 * page..]).all(|&byte| byte == 1));
-            bytes[page..2 * page].fill(2);
-            assert!(bytes[page..2 * page].iter().all(|&byte| byte == 2), "and can be used again");
+            bytes.use_small_pages(5 * page + 1);
+            let first = bytes.as_ptr().align_offset(page);
+            for (from, to) in [(1, page), (0, page - 1), (0, 0)] {
+                assert!(!AlignedBuf::give_back(&mut bytes[first + from..first + to]), "no whole page");
+            }
+            assert!(bytes.iter().all(|&byte| byte == 1));
+            let gone = first + page..first + 3 * page;
+            let is_gone = AlignedBuf::give_back(&mut bytes[gone.clone()]);
+            assert_eq!(is_gone, !cfg!(miri));
+            let expected = |at: usize| u8::from(!(is_gone && gone.contains(&at)));
+            assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == expected(at)));
+            bytes[gone].fill(2);
+            assert_eq!(bytes.iter().filter(|&&byte| byte == 2).count(), 2 * page, "and can be used again");
         }
     }
 

@@ -5,7 +5,8 @@ use super::meta_page::MetaId;
 use firndb_base::hash::FixedMap;
 use std::collections::VecDeque;
 
-/// Names of pages, in the order in which they were dropped.
+/// Names of pages, in the order in which they were dropped; some 100 bytes each, as few as growth
+/// would add pages: a fortieth of what it would take.
 #[derive(Debug, Default)]
 pub(crate) struct Dropped {
     /// Oldest first, with their numbers; those that have come back since are no longer in `newest`.
@@ -17,6 +18,10 @@ pub(crate) struct Dropped {
 impl Dropped {
     /// A page was dropped; `most` are remembered.
     pub(crate) fn note(&mut self, id: MetaId, most: usize) {
+        if most == 0 {
+            *self = Dropped::default();
+            return;
+        }
         self.order.push_back((id, self.next));
         self.newest.insert(id, self.next);
         self.next += 1;
@@ -47,7 +52,13 @@ mod tests {
         assert!(!dropped.take(MetaId::Map(1)), "three were dropped since");
         assert!(dropped.take(MetaId::Map(2)) && !dropped.take(MetaId::Map(2)), "once");
         assert!(dropped.take(MetaId::Map(3)));
-        dropped.note(MetaId::Map(4), 0);
-        assert!(!dropped.take(MetaId::Map(4)) && dropped.order.is_empty() && dropped.newest.is_empty());
+        dropped.note(MetaId::Map(4), 3);
+        dropped.note(MetaId::Map(5), 0);
+        assert!(
+            !dropped.take(MetaId::Map(5))
+                && !dropped.take(MetaId::Map(4))
+                && dropped.order.is_empty()
+                && dropped.newest.is_empty()
+        );
     }
 }

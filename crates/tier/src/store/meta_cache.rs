@@ -76,6 +76,7 @@ pub(crate) struct MetaCache {
     empty: Vec<usize>,
     hand: usize,
     budget_bytes: usize,
+    budget_at_opening: usize,
     /// Up to which the budget may grow, and by how much it should.
     budget_most: usize,
     wanted_bytes: usize,
@@ -98,6 +99,7 @@ impl MetaCache {
             empty: Vec::new(),
             hand: 0,
             budget_bytes,
+            budget_at_opening: budget_bytes,
             budget_most: budget_bytes,
             wanted_bytes: 0,
             dropped: Dropped::default(),
@@ -120,6 +122,10 @@ impl MetaCache {
     }
     pub(crate) fn budget_bytes(&self) -> usize {
         self.budget_bytes
+    }
+    /// The budget before it grew, which the next opening has to do with.
+    pub(crate) fn budget_at_opening(&self) -> usize {
+        self.budget_at_opening
     }
     /// Lets the budget grow up to this number of bytes.
     pub(crate) fn may_grow(&mut self, budget_most: usize) {

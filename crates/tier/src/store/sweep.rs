@@ -83,15 +83,15 @@ impl State {
             || self.cache.dirty() > self.cache.budget_pages() / 2
     }
 
-    /// Bytes that the overlay may take: a sixth of the map's budget. (A recovery has twice that:
+    /// Bytes that the overlay may take: a sixth of the map's budget at opening. (A recovery has twice that:
     /// the map log has entries for a full circle, of which half have been swept on average.)
     pub(crate) fn overlay_max(&self) -> usize {
-        self.cache.budget_bytes() / 6
+        self.cache.budget_at_opening() / 6
     }
     /// Bytes of records that may wait for the next checkpoint.
     pub(crate) fn fresh_max(&self) -> usize {
         // A little however small the budget is: each append flushes the database's log.
-        (self.cache.budget_bytes() / 32).clamp(FRESH_LEAST_BYTES, BATCH_BYTES)
+        (self.cache.budget_at_opening() / 32).clamp(FRESH_LEAST_BYTES, BATCH_BYTES)
     }
 }
 

@@ -171,12 +171,27 @@ fn a_block_of_the_map_log_that_was_lost_is_missed() {
 /// memory.
 #[test]
 fn recovery_holds_no_more_in_memory_than_the_budget() {
+    recovery_keeps_its_budget(|_| {});
+}
+
+/// Cause: what may wait in memory followed the budget as it grew. Effect: after a restart, which has
+/// the budget as it was, recovery held twice of it, and the map's cache eight pages.
+#[test]
+fn recovery_of_a_map_that_grew_holds_no_more_in_memory_than_the_budget_at_opening() {
+    recovery_keeps_its_budget(|store| {
+        store.let_map_grow(1 << 20);
+        store.take_memory(768 << 10);
+    });
+}
+
+fn recovery_keeps_its_budget(grow: impl Fn(&Store)) {
     let device = Arc::new(MemoryDevice::new("store"));
     let log = TestLog::new();
     let budget = 256 << 10;
     let options = StoreOptions { map_budget_bytes: budget, ..options() };
     let store = Store::create_with(device.clone(), DATABASE, options.clone(), LAYOUT, POLICY).unwrap();
     store.attach_journal(log.clone());
+    grow(&store);
     let mut pages = Vec::new();
     while pages.len() < 8000 {
         pages.extend(allocate(&store, &log, 60).unwrap());
