@@ -100,7 +100,7 @@ pub struct TpccArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub map: Option<u64>,
     /// Whether pages are written as deltas
-    #[arg(long, value_enum, default_value_t = DeltasName::Off)]
+    #[arg(long, value_enum, default_value_t = DeltasName::Auto)]
     pub deltas: DeltasName,
     /// DRAM for deltas that wait to be written [a sixteenth of --buffer], out of it
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]

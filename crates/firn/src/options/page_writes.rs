@@ -5,7 +5,7 @@ use crate::options::Options;
 use crate::options::limits::DELTA_SHARE;
 use crate::options::profiled::{Setting, SettingOrigin, setting};
 use crate::options::tuning::{Deltas, Placement};
-use firndb_profile::DeviceProfile;
+use firndb_profile::{Access, DeviceCosts, DeviceProfile, Order, Submission, Work};
 use firndb_tier::store::{self, DeltaPolicy};
 
 /// Pages that a request of the store writes on average in runs of free places, where a fifth of its
@@ -19,35 +19,39 @@ const COPIES: f64 = 1.2;
 /// (`docs/lab/2026-11-24-placement.md`).
 const SEGMENTS_PERCENT_MAX: f64 = 25.0;
 /// With `Auto`, deltas are written where a second read costs at most this percentage of what
-/// writing a page does (`docs/lab/2026-11-23-delta-policy.md`).
-const DELTAS_PERCENT_MAX: u16 = 90;
+/// writing a page does (`docs/lab/2026-11-28-deltas.md`).
+const DELTAS_PERCENT_MAX: u16 = 40;
 
-/// What the random read of a page costs, and the write of one, in microseconds.
+/// Requests in flight. With more of them reads seem cheaper beside writes on drives of many
+/// channels, but what readers wait for is one (`docs/lab/2026-11-28-deltas.md`).
+const DEPTH: u32 = 1;
+
+/// What the random read of a page costs, and the write of one, in microseconds: behind a write
+/// cache what its draining takes.
 struct Costs {
     read_us: f64,
     /// In runs of free places.
     threaded_us: f64,
     /// In whole segments, with what the cleaner copies.
     segments_us: f64,
-    /// A cache of the device's makes writes cost less than the profile's durable ones.
-    has_write_cache: bool,
 }
 
 impl Costs {
     fn of(profile: &DeviceProfile, page_size: usize) -> Costs {
-        let (model, page) = (&profile.model, page_size as u64);
-        let (run, segment) = (RUN_PAGES * page, SEGMENT_PAGES * page);
-        let (read_us, run_us, segment_us) = match &model.mechanics {
-            Some(disk) => (disk.random_read_us(page), disk.random_read_us(run), disk.random_read_us(segment)),
-            None => {
-                (model.read_random.us(page), model.write_random.us(run), model.write_sequential.us(segment))
-            }
+        let costs = DeviceCosts::of(profile);
+        // Of one page, in requests of so many.
+        let each_us = |access, order, pages: u64| {
+            let (bytes, span_bytes) = (pages * page_size as u64, profile.capacity_bytes);
+            let submission = Submission::Steady;
+            costs.request_us(&Work { access, bytes, order, depth: DEPTH, submission, span_bytes })
+                / pages as f64
         };
+        let read_us = each_us(Access::Read, Order::Random, 1);
+        let segment_us = each_us(Access::Write, Order::Sequential, SEGMENT_PAGES);
         Costs {
             read_us,
-            threaded_us: run_us / RUN_PAGES as f64,
-            segments_us: (1.0 + COPIES) * segment_us / SEGMENT_PAGES as f64 + COPIES * read_us,
-            has_write_cache: model.write_cache.is_some(),
+            threaded_us: each_us(Access::Write, Order::Random, RUN_PAGES),
+            segments_us: (1.0 + COPIES) * segment_us + COPIES * read_us,
         }
     }
 
@@ -61,24 +65,21 @@ impl Costs {
 
     /// The read over the write.
     fn percent(&self, placement: store::Placement) -> u16 {
-        (100.0 * self.read_us / self.write_us(placement)).clamp(1.0, 1000.0) as u16
+        (100.0 * self.read_us / self.write_us(placement)).round().clamp(1.0, 1000.0) as u16
     }
 
     fn favour_segments(&self) -> bool {
-        !self.has_write_cache && 100.0 * self.segments_us <= SEGMENTS_PERCENT_MAX * self.threaded_us
+        100.0 * self.segments_us <= SEGMENTS_PERCENT_MAX * self.threaded_us
     }
 
     fn favour_deltas(&self, placement: store::Placement) -> bool {
-        !self.has_write_cache && self.percent(placement) <= DELTAS_PERCENT_MAX
+        self.percent(placement) <= DELTAS_PERCENT_MAX
     }
 }
 
 /// Why a setting was chosen by what a device costs, of which `show` tells.
 fn reason(costs: Option<&Costs>, show: impl Fn(&Costs) -> String) -> String {
     match costs {
-        Some(costs) if costs.has_write_cache => {
-            "the device's write cache hides what writing a page costs".to_owned()
-        }
         Some(costs) => show(costs),
         None => "no profile of the store's device".to_owned(),
     }

@@ -200,6 +200,8 @@ fn auto_writes_deltas_where_a_second_read_costs_little_of_a_page_written() {
         "{cheap:?}"
     );
     assert_eq!(deltas_with(Deltas::On, Some((100.0, 1000.0))).value, on);
+    assert!(deltas_with(Deltas::Auto, Some((199.0, 1000.0))).value.starts_with("on,"));
+    assert_eq!(deltas_with(Deltas::Auto, Some((210.0, 1000.0))).value, "off", "2.4 reads");
     let dear = deltas_with(Deltas::Auto, Some((500.0, 1000.0)));
     assert_eq!(dear.value, "off");
     assert!(matches!(dear.origin, SettingOrigin::Profile(_)), "{dear:?}");
@@ -215,7 +217,9 @@ fn auto_writes_deltas_where_a_second_read_costs_little_of_a_page_written() {
     let mut profile = of_store(100.0, 1000.0);
     profile.model.write_cache = Some(cache);
     let cached = shown("deltas", |tuning| tuning.deltas(Deltas::Auto), Some(profile));
-    assert!(cached.value == "off" && cached.reason.contains("write cache"), "{cached:?}");
+    assert!(cached.value == "off" && cached.reason.contains("written in 41 us"), "drained: {cached:?}");
+    let default = shown("deltas", |tuning| tuning, Some(of_store(100.0, 1000.0)));
+    assert!(default.value == on && matches!(default.origin, SettingOrigin::Profile(_)), "{default:?}");
     let unknown = deltas_with(Deltas::Auto, None);
     assert_eq!(
         (unknown.value.as_str(), unknown.reason.as_str()),

@@ -12,7 +12,7 @@ use super::population::{Population, Size, default_options, options};
 use super::scan::Scanned;
 use crate::bench::cells::{Cellular, end_of};
 use clap::ValueEnum;
-use firndb::{CacheSettings, Devices, Isolation, Options};
+use firndb::{CacheSettings, Deltas, Devices, Isolation, Options};
 use firndb_adapter::FirnEngine;
 use firndb_base::sync::Arc;
 use firndb_cache_comparators::Compared;
@@ -317,7 +317,9 @@ fn with_profiles(
         profile.save(&path).map(|()| path).map_err(|error| Failure::new(error.to_string()))
     };
     let (store, cache) = (saved("store.toml", &store)?, saved("cache.toml", &cache.profile)?);
-    Ok(options.tuning(|tuning| tuning.store_profile(store)).cache(|settings| settings.profile(cache)))
+    Ok(options
+        .tuning(|tuning| tuning.store_profile(store).deltas(Deltas::Off))
+        .cache(|settings| settings.profile(cache)))
 }
 
 /// Likewise; after a crash with all of recovery done before the opening returns, if `eager`.

@@ -1,6 +1,6 @@
 //! What is measured: a method over a stream.
 
-use super::recording::{Driven, Extent, Setting, Streams};
+use super::recording::{Driven, Extent, Setting, Streams, Writes};
 use super::timed::Timed;
 use crate::bench::cells::Cellular;
 use firndb_console::Failure;
@@ -13,6 +13,7 @@ use firndb_page_comparators::{
     Start, replay,
 };
 use firndb_profile::VariantName;
+use firndb_tier::TierStatistics;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -41,8 +42,12 @@ pub enum Way {
     InPageLogging,
     /// The model of Firn without deltas.
     Off,
-    /// Firn's store itself, as it counts in a run of its own.
+    /// Firn's store itself without deltas, as it counts in a run of its own.
     Store,
+    /// Firn's store itself with deltas: always, or as the profile of this drive decides.
+    StoreDeltas {
+        drive: Option<&'static str>,
+    },
     /// The model of Firn's deltas, with the cost of reading a delta page over that of writing a
     /// page.
     Firn {
@@ -72,6 +77,8 @@ impl Way {
             Way::InPageLogging => "IPL (model)",
             Way::Off => "firn, deltas off (model)",
             Way::Store => "firn, deltas off (store)",
+            Way::StoreDeltas { drive: None } => "firn (store)",
+            Way::StoreDeltas { .. } => "firn auto (store)",
             Way::Firn { .. } | Way::FirnFromStart => "firn (model)",
             Way::Segments { read_cost: None, .. } => "firn, segments, deltas off (model)",
             Way::Segments { .. } => "firn, segments (model)",
@@ -115,6 +122,7 @@ impl Cellular for Cell {
         let read_cost = match self.way {
             Way::Firn { read_cost } => format!(", reads at {read_cost:.3}"),
             Way::FirnFromStart => ", from the start".into(),
+            Way::StoreDeltas { drive: Some(drive) } => format!(" on {drive}"),
             Way::Segments { read_cost, options } => format!(", reads at {read_cost:?}, {options:?}"),
             _ => String::new(),
         };
@@ -201,8 +209,14 @@ pub fn run(cell: &Cell, streams: &Streams, seed: u64, stop: &'static AtomicBool)
     let pages = streams.pages(extent, page_size)?;
     let frames = extent.memory - buffer_bytes - way.entry_bytes() * pages;
     let setting = Setting { extent, page_size, frames, checkpoints };
-    if way == Way::Store {
-        return Ok(by_store(&streams.drive(setting, seed, stop)?, page_size));
+    let writes = match way {
+        Way::Store => Some(Writes::Whole),
+        Way::StoreDeltas { drive: None } => Some(Writes::Deltas { buffer_bytes }),
+        Way::StoreDeltas { drive: Some(profile) } => Some(Writes::Auto { buffer_bytes, profile }),
+        _ => None,
+    };
+    if let Some(writes) = writes {
+        return Ok(by_store(&streams.drive(setting, &writes, &cell.drives, seed, stop)?, page_size));
     }
     let path = streams.of(setting, seed, stop)?;
     let mut timed = Timed::new(&cell.drives, seed)?;
@@ -235,7 +249,7 @@ pub fn run(cell: &Cell, streams: &Streams, seed: u64, stop: &'static AtomicBool)
                 None => Firn::new(start, FirnOptions::off(placement)),
             })
         }
-        Way::Bound | Way::Store => unreachable!("it has returned"),
+        Way::Bound | Way::Store | Way::StoreDeltas { .. } => unreachable!("it has returned"),
     };
     let (replayed, frames) = replayed(&path, &mut *method, &mut medium, way.part())?;
     let mut found = found(&replayed, page_size, frames);
@@ -265,29 +279,37 @@ fn bound(path: &Path, medium: &mut Medium<'_>) -> Result<Found, Failure> {
     Ok(Found { written_each, growth, ..found(&replayed, page_size, frames) })
 }
 
-/// What the store counted.
+/// What the store counted, and what its device was asked for.
 fn by_store(driven: &Driven, page_size: u64) -> Found {
     let [before, after] = driven.store;
-    let each = |count: u64| count as f64 / driven.commits.max(1) as f64;
-    let written = after.pages_written - before.pages_written;
-    let read = after.pages_read - before.pages_read;
-    let map = |bytes: u64| each(bytes) / page_size as f64;
+    let each =
+        |of: fn(&TierStatistics) -> u64| (of(&after) - of(&before)) as f64 / driven.commits.max(1) as f64;
+    let (pages, map) = (each(|store| store.pages_written), page_size as f64);
+    let written = Pages {
+        images: pages,
+        deltas: each(|store| store.delta_pages_written),
+        map: each(|store| store.metadata_bytes_written) / map,
+        ..Pages::default()
+    };
+    let asked = each(|store| store.pages_read);
+    let given = pages + each(|store| store.deltas_taken);
     Found {
         frames: driven.frames,
         transactions: driven.commits,
-        asked: each(read),
-        given: each(written),
-        written: Pages {
-            images: each(written),
-            map: map(after.metadata_bytes_written - before.metadata_bytes_written),
-            ..Pages::default()
-        },
+        asked,
+        given,
+        written,
         read: Pages {
-            images: each(read),
-            map: map(after.metadata_bytes_read - before.metadata_bytes_read),
+            images: asked,
+            deltas: each(|store| store.delta_pages_read),
+            map: each(|store| store.metadata_bytes_read) / map,
             ..Pages::default()
         },
-        run: written as f64 / (after.write_runs - before.write_runs).max(1) as f64,
+        merges: each(|store| store.deltas_merged + store.deltas_merged_for_reads),
+        written_each: written.all() / given.max(f64::MIN_POSITIVE),
+        run: pages / each(|store| store.write_runs).max(f64::MIN_POSITIVE),
+        requests: driven.asked.requests.clone(),
+        seconds: driven.asked.seconds.clone(),
         ..Found::default()
     }
 }

@@ -4,8 +4,8 @@
 //! TPC-C runs in virtual time, in the paper's setting, and what passes between buffer and store is
 //! recorded ([`recording`], [`recorder`]): once for each size of a page and of the buffer. Every
 //! method then sees that stream ([`cell`]) and is counted ([`counts`], [`front`], [`placement`]);
-//! time follows from the requests ([`times`], [`timed`]). Firn's own column is a model of its delta
-//! layer.
+//! time follows from the requests ([`times`], [`timed`]). Firn stands there twice: as a model of
+//! its delta layer over the stream, and as the store itself, in runs of its own ([`tap`]).
 //!
 //! Every target is in every file of results ([`targets`]).
 
@@ -15,6 +15,7 @@ mod front;
 mod placement;
 mod recorder;
 mod recording;
+mod tap;
 mod targets;
 mod timed;
 mod times;

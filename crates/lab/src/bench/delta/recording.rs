@@ -4,13 +4,15 @@
 //! A stream depends on the space that the buffer has, and on nothing below it.
 
 use super::recorder::{Recorder, Recording};
+use super::tap::{Tap, Tapped};
+use super::timed::Timed;
 use crate::bench::cache::machine::CORES;
 use crate::bench::cache::population::Population;
 use crate::bench::made::Made;
 use crate::bench::simulation::simulate;
 use crate::cost::charged::Charged;
 use crate::cost::model::CostModel;
-use firndb::{Devices, Hiding, Isolation, Options};
+use firndb::{Deltas, Devices, Hiding, Isolation, Options};
 use firndb_adapter::FirnEngine;
 use firndb_base::sync::Arc;
 use firndb_console::Failure;
@@ -94,6 +96,45 @@ pub struct Setting {
     pub checkpoints: bool,
 }
 
+/// How the store itself is run: without deltas, or with a write buffer for them.
+#[derive(Clone, Debug)]
+pub enum Writes {
+    Whole,
+    /// At the cost of a second read that holds without a profile.
+    Deltas {
+        buffer_bytes: u64,
+    },
+    /// As this profile of the store's device decides.
+    Auto {
+        buffer_bytes: u64,
+        profile: &'static str,
+    },
+}
+
+impl Writes {
+    fn buffer_bytes(&self) -> u64 {
+        match *self {
+            Writes::Whole => 0,
+            Writes::Deltas { buffer_bytes } | Writes::Auto { buffer_bytes, .. } => buffer_bytes,
+        }
+    }
+
+    /// The options, with what they say of deltas; a profile is written to `dir`.
+    fn options(&self, options: Options, dir: &Path) -> Result<Options, Failure> {
+        let bytes = self.buffer_bytes() as usize;
+        Ok(match self {
+            Writes::Whole => options.tuning(|tuning| tuning.deltas(Deltas::Off)),
+            Writes::Deltas { .. } => options.tuning(|tuning| tuning.deltas(Deltas::On).delta_bytes(bytes)),
+            Writes::Auto { profile, .. } => {
+                let path = dir.join("store.toml");
+                let profile = crate::tpcc::machine::profile(profile)?;
+                profile.save(&path).map_err(|error| Failure::new(error.to_string()))?;
+                options.tuning(|tuning| tuning.deltas(Deltas::Auto).delta_bytes(bytes).store_profile(path))
+            }
+        })
+    }
+}
+
 /// Databases, by extent and page size, and streams in a directory.
 pub struct Streams {
     dir: PathBuf,
@@ -144,9 +185,19 @@ impl Streams {
 
 impl Streams {
     /// What the store counts in this setting, without a recorder.
-    pub fn drive(&self, setting: Setting, seed: u64, stop: &'static AtomicBool) -> Result<Driven, Failure> {
+    /// Its requests are replayed on these drives.
+    pub fn drive(
+        &self,
+        setting: Setting,
+        writes: &Writes,
+        drives: &[&'static str],
+        seed: u64,
+        stop: &'static AtomicBool,
+    ) -> Result<Driven, Failure> {
         let population = self.population(setting.extent, setting.page_size)?.duplicate();
-        Ok(simulate(seed, CORES, move || driven(setting, population, seed, None, stop))?.0)
+        let timed = Timed::new(drives, seed)?;
+        let to = To::Store(writes.clone(), timed);
+        Ok(simulate(seed, CORES, move || driven(setting, population, seed, to, stop))?.0)
     }
 }
 
@@ -196,44 +247,61 @@ fn record(
     stop: &'static AtomicBool,
 ) -> Result<(), Failure> {
     let (population, path) = (population.duplicate(), path.to_owned());
-    simulate(seed, CORES, move || driven(setting, population, seed, Some(&path), stop))?;
+    simulate(seed, CORES, move || driven(setting, population, seed, To::Stream(path), stop))?;
     Ok(())
 }
 
 /// What the store itself counted while it ran.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Driven {
     pub frames: u64,
     pub commits: u64,
     /// When the measurement began and when it ended.
     pub store: [TierStatistics; 2],
+    /// What its device was asked for.
+    pub asked: Tapped,
 }
 
-/// Runs the clients over a store alone, or over one whose traffic is recorded in `path`.
+/// Where the traffic of a run goes.
+enum To {
+    /// To a store whose traffic is recorded in this file.
+    Stream(PathBuf),
+    /// To a store alone, whose requests are counted and replayed on drives.
+    Store(Writes, Timed),
+}
+
 fn driven(
     setting: Setting,
     population: Population,
     seed: u64,
-    path: Option<&Path>,
+    to: To,
     interrupted: &AtomicBool,
 ) -> Result<Driven, Failure> {
     let Setting { extent, page_size, frames, checkpoints } = setting;
     let recording = Arc::new(Recording::new());
     let [superblock, log, store, cache] =
         [population.superblock, population.log, population.store, population.cache].map(Arc::new);
-    let cache = path.map(|_| cache as Arc<dyn Device>);
-    let devices = Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache };
+    let (path, writes, timed) = match to {
+        To::Stream(path) => (Some(path), Writes::Whole, Timed::new(&[], seed)?),
+        To::Store(writes, timed) => (None, writes, timed),
+    };
+    let cache = path.as_ref().map(|_| cache as Arc<dyn Device>);
+    let tap = Arc::new(Tap::new(store, timed));
+    let devices =
+        Devices { superblock, logs: vec![log], store: tap.clone(), store_others: Vec::new(), cache };
     let checkpoint_bytes = if checkpoints { extent.checkpoint_bytes() } else { LOG_BYTES / 6 };
-    let mut options = options(frames, page_size)
+    let options = options(frames + writes.buffer_bytes(), page_size)
         .create(false)
         .tuning(|tuning| tuning.checkpoint_log_bytes(checkpoint_bytes));
+    let dir = tempfile::tempdir()?;
+    let mut options = writes.options(options, dir.path())?;
     if path.is_some() {
         let kind = Recorder(recording.clone());
         options = options.cache(|cache| cache.bytes(1 << 20).kind(Arc::new(kind)));
     }
     let db = options.open_on(devices)?;
     let frames = db.statistics().buffer.frames;
-    if let Some(path) = path {
+    if let Some(path) = &path {
         let note = format!("TPC-C, seed {seed}, {setting:?}");
         let pages = population.bytes / page_size;
         recording.begin(path, &Head { page_size: page_size as u32, pages, frames, note })?;
@@ -251,9 +319,10 @@ fn driven(
         if live.commits >= extent.warm && before.is_none() {
             before = Some(now());
             recording.measure();
+            tap.restart();
         }
         if live.commits >= extent.warm + extent.measured && after.is_none() {
-            after = Some(now());
+            after = Some((now(), tap.tapped()));
         }
         if after.is_some() || interrupted.load(Ordering::Relaxed) {
             stop.store(true, Ordering::Relaxed);
@@ -262,9 +331,9 @@ fn driven(
     let ran = tpcc::run(&engine, &driver, &clients, &stop, &mut look);
     recording.end()?;
     ran?;
-    let (Some((from, before)), Some((to, after))) = (before, after) else {
+    let (Some((from, before)), Some(((to, after), asked))) = (before, after) else {
         return Err(Failure::interrupted("stopped before all was measured"));
     };
     engine.into_inner().into_database().close()?;
-    Ok(Driven { frames, commits: to - from, store: [before, after] })
+    Ok(Driven { frames, commits: to - from, store: [before, after], asked })
 }

@@ -140,7 +140,10 @@ fn one_size(
             }
             way => bench.measure_on(page_size, way, JUDGED_BUFFER, Judged::Yes, vec![name])?,
         };
-        let all = WAYS.iter().map(|way| way.title()).zip(&ways).chain([("firn auto (model)", &firn)]);
+        let way = Way::StoreDeltas { drive: Some(name) };
+        let store = bench.measure_on(page_size, way, JUDGED_BUFFER, Judged::Yes, vec![name])?;
+        let firns = [("firn auto (model)", &firn), (way.title(), &store)];
+        let all = WAYS.iter().map(|way| way.title()).zip(&ways).chain(firns);
         for (title, found) in all {
             let by_units = drive.by_units(found).over(&drive.by_units(&ways[0]));
             let in_time = drive.measured(found).over(&drive.measured(&ways[0]));

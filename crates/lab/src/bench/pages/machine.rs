@@ -3,7 +3,7 @@
 use crate::bench::log::devices::Partition;
 use crate::bench::made::Made;
 use crate::bench::simulation::simulate;
-use firndb::{Database, Devices, Hiding, Options, PageFile, PageRecovery};
+use firndb::{Database, Deltas, Devices, Hiding, Options, PageFile, PageRecovery};
 use firndb_base::sync::Arc;
 use firndb_console::Failure;
 use firndb_device::MemoryDevice;
@@ -125,7 +125,7 @@ impl Machine {
         let drive = store.clone();
         let devices = Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache: None };
         let options = options(memory, recovery).log(|log| log.profile(&path));
-        let options = options.tuning(|tuning| tuning.store_profile(path)).spill_on(spill);
+        let options = options.tuning(|tuning| tuning.store_profile(path).deltas(Deltas::Off)).spill_on(spill);
         let db = more(options).open_on(devices)?;
         let file = db.page_file(FILE)?;
         drive.run_free(false);

@@ -4,7 +4,7 @@ use super::data::{CORES, Loaded, PAGE, options};
 use crate::bench::log::devices::Partition;
 use crate::bench::simulation::simulate;
 use firndb::query::{AccessKind, Computing, Hint, Query, col};
-use firndb::{Database, Devices, ValueRef};
+use firndb::{Database, Deltas, Devices, ValueRef};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -155,9 +155,9 @@ impl Drive {
             cache: self.cache.clone().map(|cache| cache as Arc<dyn firndb_device::Device>),
         };
         let profile = |name: &str| self.profiles.path().join(name);
-        let mut options = options(setting.dram)
-            .spill_on(self.spill.clone())
-            .tuning(|tuning| tuning.store_profile(profile("store.toml")).read_ahead(setting.reads_ahead));
+        let mut options = options(setting.dram).spill_on(self.spill.clone()).tuning(|tuning| {
+            tuning.store_profile(profile("store.toml")).deltas(Deltas::Off).read_ahead(setting.reads_ahead)
+        });
         if let Some(cache) = &setting.cache {
             options = options.cache(|it| it.bytes(cache.bytes).profile(profile("cache.toml")));
         }

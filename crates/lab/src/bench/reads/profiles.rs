@@ -12,7 +12,7 @@ use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::made::Made;
 use crate::bench::sampled::Sampled;
 use crate::bench::simulation::{emulated, simulate};
-use firndb::{Database, Devices, Hiding, Options};
+use firndb::{Database, Deltas, Devices, Hiding, Options};
 use firndb_base::sync::Arc;
 use firndb_console::Failure;
 use firndb_device::MemoryDevice;
@@ -161,7 +161,9 @@ impl Machine {
             cache: None,
         };
         let profile = self.profile.clone();
-        let db = options(self.size).tuning(|tuning| tuning.store_profile(profile)).open_on(devices)?;
+        let db = options(self.size)
+            .tuning(|tuning| tuning.store_profile(profile).deltas(Deltas::Off))
+            .open_on(devices)?;
         warm(&db)?;
         self.store.run_free(false);
         let outcome = body(&db);

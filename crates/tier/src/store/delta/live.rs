@@ -259,6 +259,30 @@ mod tests {
     use firndb_base::rng::Rng;
     use std::collections::BTreeMap;
 
+    /// The DRAM of deltas beside map and write buffer, if each group has a delta page and a fifth
+    /// of the places is free.
+    #[test]
+    fn a_page_takes_at_most_two_bytes() {
+        let geometry = Geometry::new(4096, Layout::default()).unwrap();
+        let (groups, mut live) = (50, Live::default());
+        for group in 0..groups {
+            for at in 0..geometry.places_per_group / 8 {
+                let place = Place(group * geometry.places_per_group + 8 * at);
+                live.written(&geometry, place, 1 + at as usize % 40);
+            }
+        }
+        let of_group = |counts: &Option<Box<[u8]>>| counts.as_ref().map_or(0, |counts| counts.len());
+        let pointers = live.counts.capacity() * size_of::<Option<Box<[u8]>>>();
+        let bytes = live.counts.iter().map(of_group).sum::<usize>() + pointers + size_of::<Live>();
+        // Those without a slot wait for the step that frees sixteen.
+        let bytes = bytes + 16 * 3 * size_of::<Place>();
+        let places = groups * geometry.places_per_group;
+        // Delta pages are an eighth of the places, at most.
+        let pages = places - places / 5 - places / 8;
+        assert!(bytes as f64 <= 2.0 * pages as f64, "{bytes} bytes for {pages} pages");
+        assert!(live.counts.iter().all(Option::is_some) && live.pages == places / 8, "{live:?}");
+    }
+
     #[test]
     fn counts_are_those_of_a_map() {
         let geometry = Geometry::new(512, Layout { meta_bytes: 512, maps_per_group: 2 }).unwrap();
