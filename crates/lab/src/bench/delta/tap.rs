@@ -22,8 +22,8 @@ struct State {
     timed: Timed,
 }
 
-/// Passes everything on, and notes it. Syncs are not noted: drives are replayed with durable writes,
-/// as they are for the comparators.
+/// Passes everything on, and notes it. Syncs are not noted: drives are replayed with durable
+/// writes, as they are for the comparators.
 pub struct Tap {
     inner: Arc<dyn Device>,
     /// A leaf; never held during I/O.
