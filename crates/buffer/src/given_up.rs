@@ -1,12 +1,12 @@
 //! Frames that the pool gives up, so that the tier below has their memory for its tables.
 //!
-//! A thread that has read a page looks whether the tier wants memory, and gives up a frame that holds
-//! a clean page which was not used since the clock's hand came by: one frame for each page read at
-//! most, so that the pool shrinks no faster than pages come in. The frame holds no page any more and
-//! is on no list of free ones; the hand passes over it.
+//! A thread that has read a page looks whether the tier wants memory, and gives up a frame that
+//! holds a clean page which was not used since the clock's hand came by: one frame for each page
+//! read at most, so that the pool shrinks no faster than pages come in. The frame holds no page any
+//! more and is on no list of free ones; the hand passes over it.
 //!
-//! All of them lie in the last third of the pool. Under that the system puts no huge pages from then
-//! on: it makes those of what it finds, and fills up what was given back.
+//! All of them lie in the last third of the pool. The system puts no huge pages under that from
+//! then on: it makes those of what it finds, and fills up what was given back.
 
 use crate::frame::FrameId;
 use crate::layout::FRAMES_MIN;
@@ -49,8 +49,8 @@ impl GivenUp {
 }
 
 impl BufferPool {
-    /// Gives a frame's memory to the tier, if that wants it. The caller may hold latches: nothing is
-    /// waited for.
+    /// Gives a frame's memory to the tier, if that wants it. The caller may hold latches: nothing
+    /// is waited for.
     #[inline]
     pub(crate) fn give_memory_down(&self) {
         if self.tier.wants_memory() >= self.page_size() {
@@ -73,8 +73,8 @@ impl BufferPool {
         given.is_busy.store(false, Release);
     }
 
-    /// Gives up one of the next frames if it can be evicted; false if the system refuses. One thread
-    /// at a time.
+    /// Gives up one of the next frames if it can be evicted; false if the system refuses. One
+    /// thread at a time.
     fn try_give_up(&self) -> bool {
         let given = &self.given_up;
         for _ in 0..TRIES {

@@ -1,8 +1,8 @@
-//! The map's memory, which may grow: a page of the map serves the reads of more than a hundred pages,
-//! so a map that does not fit makes better use of memory than the frames of the buffer do.
+//! The map's memory, which may grow: a page of the map serves the reads of more than a hundred
+//! pages, so a map that does not fit makes better use of memory than the buffer's frames do.
 //!
 //! The map asks for the bytes of pages that it dropped and read again. The buffer looks, gives up
-//! frames, and says so; nothing is ever given back.
+//! frames, and says so; nothing is given back.
 
 use super::state::Store;
 use firndb_base::sync::atomic::Ordering::Relaxed;

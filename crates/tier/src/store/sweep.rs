@@ -83,8 +83,9 @@ impl State {
             || self.cache.dirty() > self.cache.budget_pages() / 2
     }
 
-    /// Bytes that the overlay may take: a sixth of the map's budget at opening. (A recovery has twice that:
-    /// the map log has entries for a full circle, of which half have been swept on average.)
+    /// Bytes that the overlay may take: a sixth of the map's budget at opening. (A recovery has
+    /// twice that: the map log has entries for a full circle, of which half have been swept on
+    /// average.)
     pub(crate) fn overlay_max(&self) -> usize {
         self.cache.budget_at_opening() / 6
     }
