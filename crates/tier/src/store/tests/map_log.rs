@@ -174,8 +174,8 @@ fn recovery_holds_no_more_in_memory_than_the_budget() {
     recovery_keeps_its_budget(|_| {});
 }
 
-/// Cause: what may wait in memory followed the budget as it grew. Effect: after a restart, which has
-/// the budget as it was, recovery held twice of it, and the map's cache eight pages.
+/// Cause: what may wait in memory followed the budget as it grew. Effect: after a restart, which
+/// has the budget as it was, recovery held twice of it, and the map's cache eight pages.
 #[test]
 fn recovery_of_a_map_that_grew_holds_no_more_in_memory_than_the_budget_at_opening() {
     recovery_keeps_its_budget(|store| {
