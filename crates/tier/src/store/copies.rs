@@ -28,7 +28,9 @@ pub fn judge(database: DatabaseId, shape: &Shape, offset: u64, bytes: &[u8]) -> 
             let header = Header::decode("", slot, bytes.get(..HEADER_BYTES)?)?.ok()?;
             (header.database == database).then_some(header.sequence)
         }
-        MetaAt::Page(id) => meta_page::sequence_of(database, id, bytes.get(..geometry.meta_bytes)?),
+        MetaAt::Page(id, slot) => {
+            meta_page::sequence_of(database, id, slot, bytes.get(..geometry.meta_bytes)?)
+        }
         MetaAt::Block(number) => {
             let block = map_block::decode(database, bytes.get(..geometry.meta_bytes)?)?;
             (block.spot.block == number).then_some(block.spot.sequence)
@@ -49,7 +51,7 @@ pub fn length(database: DatabaseId, device: &dyn Device) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MetaAt {
     Header(Slot),
-    Page(MetaId),
+    Page(MetaId, Slot),
     Block(u64),
     Padding,
 }
@@ -85,7 +87,8 @@ impl Geometry {
             return match fixed {
                 0 => MetaAt::Header(Slot::A),
                 1 => MetaAt::Header(Slot::B),
-                _ => MetaAt::Page(MetaId::Totals),
+                2 => MetaAt::Page(MetaId::Totals, Slot::A),
+                _ => MetaAt::Page(MetaId::Totals, Slot::B),
             };
         }
         let Some(within) = offset.checked_sub(self.groups_start) else {
@@ -95,11 +98,12 @@ impl Geometry {
         let group = within / self.group_bytes;
         let index = within % self.group_bytes / meta_bytes;
         let pages = 2 * (1 + self.maps_per_group);
+        let slot = if index.is_multiple_of(2) { Slot::A } else { Slot::B };
         match index {
-            0 | 1 => MetaAt::Page(MetaId::Bitmap(group)),
+            0 | 1 => MetaAt::Page(MetaId::Bitmap(group), slot),
             _ if index < pages => {
                 let map = group * self.maps_per_group + (index - 2) / 2;
-                MetaAt::Page(MetaId::Map(map))
+                MetaAt::Page(MetaId::Map(map), slot)
             }
             _ if index < pages + self.blocks_per_group => MetaAt::Block(self.blocks(group) + index - pages),
             _ => MetaAt::Padding,
@@ -122,7 +126,7 @@ mod tests {
                 assert_eq!(g.meta_at(Geometry::header_offset(slot)), MetaAt::Header(slot));
                 let of_groups = (0..3).flat_map(|group| meta_page::pages_of_group(&g, group));
                 for id in of_groups.chain([MetaId::Totals]) {
-                    assert_eq!(g.meta_at(g.meta_offset(id, slot)), MetaAt::Page(id));
+                    assert_eq!(g.meta_at(g.meta_offset(id, slot)), MetaAt::Page(id, slot));
                 }
             }
             for block in 0..g.blocks(3) {
@@ -137,10 +141,11 @@ mod tests {
         let (g, database) = (Geometry::new(512, layout).unwrap(), DatabaseId([4; 16]));
         let (id, mut page) = (MetaId::Map(3), vec![0; 512]);
         meta_page::encode(database, id, firndb_base::Lsn(9), 7, &vec![1; g.body_bytes()], &mut page);
-        let at = g.meta_offset(id, Slot::B);
+        let at = g.meta_offset(id, Slot::A);
         let judged = |offset, page: &[u8]| judge(database, &g.shape(), offset, page);
         assert_eq!(judged(at, &page), Some(7));
-        assert_eq!(judged(g.meta_offset(MetaId::Map(2), Slot::B), &page), None);
+        assert_eq!(judged(g.meta_offset(MetaId::Map(2), Slot::A), &page), None);
+        assert_eq!(judged(g.meta_offset(id, Slot::B), &page), None, "odd sequences lie in A");
         assert_eq!(judge(DatabaseId([5; 16]), &g.shape(), at, &page), None);
         page[300] ^= 1;
         assert_eq!(judged(at, &page), None);

@@ -89,8 +89,9 @@ fn checksum(bytes: &[u8]) -> u32 {
     Crc32c::new().with(&bytes[..CHECKSUM_AT]).with(&bytes[META_HEADER_BYTES..]).value()
 }
 
-/// The sequence of one slot; `None` if it is not this page of this database, intact.
-pub(super) fn sequence_of(database: DatabaseId, id: MetaId, bytes: &[u8]) -> Option<u64> {
+/// The sequence of one slot; `None` if it is not this page of this database, intact, in a version
+/// that lies in this slot.
+pub(super) fn sequence_of(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<u64> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let sequence = u64_at(bytes, 48);
     let believed = bytes[0..8] == MAGIC
@@ -98,6 +99,7 @@ pub(super) fn sequence_of(database: DatabaseId, id: MetaId, bytes: &[u8]) -> Opt
         && bytes[24..32] == [id.kind(), 0, 0, 0, 0, 0, 0, 0]
         && u64_at(bytes, 32) == id.number()
         && (1..=SEQUENCE_MAX).contains(&sequence)
+        && slot == Slot::of_sequence(sequence)
         && u32_at(56) as usize == bytes.len()
         && u32_at(CHECKSUM_AT) == checksum(bytes);
     believed.then_some(sequence)
@@ -105,10 +107,7 @@ pub(super) fn sequence_of(database: DatabaseId, id: MetaId, bytes: &[u8]) -> Opt
 
 /// Decodes one slot, as [`sequence_of`] judges it.
 fn decode(database: DatabaseId, id: MetaId, slot: Slot, bytes: &[u8]) -> Option<MetaImage> {
-    let sequence = sequence_of(database, id, bytes)?;
-    if slot != Slot::of_sequence(sequence) {
-        return None;
-    }
+    let sequence = sequence_of(database, id, slot, bytes)?;
     let body = bytes[META_HEADER_BYTES..].into();
     Some(MetaImage { lsn: Lsn(u64_at(bytes, 40)), sequence, slot, body })
 }
