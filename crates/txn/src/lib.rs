@@ -59,6 +59,7 @@ mod read;
 mod read_many;
 mod recovery;
 mod registry;
+mod request;
 mod rewrites;
 mod rollback;
 mod row_batch;

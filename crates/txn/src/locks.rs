@@ -5,7 +5,10 @@
 //! (intention locks). Writers *ask* here, under the leaf's latch, whether a reader forbids the
 //! write; readers register here *before* they read the leaf. The later of the two sees the earlier.
 //!
-//! Lock order: a point shard → ranges.
+//! A request that has been passed over joins a *queue*: transactions that come later, and whose
+//! requests exclude it, let it go first (`locks/queue.rs`).
+//!
+//! Lock order: a point shard → the queue → ranges.
 //!
 //! Invariants, asserted by [`LockTable::check`]:
 //! 1. an entry of a shard is free and has no holders, or has holders and is found by its key's
@@ -23,6 +26,8 @@ use firndb_base::hash::{FixedMap, hash_bytes};
 use firndb_base::sync::Mutex;
 use firndb_base::sync::atomic::{AtomicUsize, Ordering};
 use firndb_base::{TreeId, TxnId};
+use points::Points;
+use queue::Queue;
 
 /// What a lock forbids to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,47 @@ impl Mode {
     }
 }
 
+mod points;
+mod queue;
+
+/// Whom a request does not wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// None: it lets those in the queue go first that joined before it.
+    Fair,
+    /// Those in the queue, since one of them waits for this transaction.
+    First,
+    /// Those in the queue, and those that have locked a range: the transaction has written the row,
+    /// so they wait for it, and have not read the row.
+    Own,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub tree: TreeId,
+    pub key: &'a [u8],
+    pub mode: Mode,
+}
+
+/// What a request waits for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Blockers {
+    /// Those that hold what it excludes.
+    Holders(Vec<TxnId>),
+    /// The last that joined the queue before it, and that it excludes.
+    Ahead(TxnId),
+}
+
+impl Blockers {
+    pub fn as_slice(&self) -> &[TxnId] {
+        match self {
+            Blockers::Holders(holders) => holders,
+            Blockers::Ahead(ahead) => std::slice::from_ref(ahead),
+        }
+    }
+}
+
 const SHARDS: usize = 64;
 /// A transaction with more shared key locks, or more range locks, than this in one tree locks the
 /// whole tree for reading instead.
@@ -59,112 +105,6 @@ pub(crate) const EXCLUSIVE_MAX: usize = 1 << 18;
 const CHECKED_ONE_IN: u64 = 16;
 /// Entries of a shard kept for their memory while no key of it is locked.
 const ENTRIES_KEPT: usize = 64;
-
-/// A locked key. Entries are reused with their memory, so that a lock allocates nothing in the long
-/// run.
-#[derive(Debug)]
-struct Point {
-    hash: u64,
-    tree: TreeId,
-    key: Vec<u8>,
-    /// Holders and modes; empty in a free entry.
-    holders: Vec<(TxnId, Mode)>,
-    /// Next entry whose key has the same hash.
-    next: Option<u32>,
-}
-
-/// Locked keys of one shard. An entry stays where it is while any transaction holds its key.
-#[derive(Debug, Default)]
-struct Points {
-    /// First entry with a hash.
-    by_hash: FixedMap<u64, u32>,
-    entries: Vec<Point>,
-    free: Vec<u32>,
-}
-
-impl Points {
-    fn find(&self, hash: u64, tree: TreeId, key: &[u8]) -> Option<u32> {
-        let mut next = self.by_hash.get(&hash).copied();
-        while let Some(at) = next {
-            let point = &self.entries[at as usize];
-            if point.tree == tree && point.key == key {
-                return Some(at);
-            }
-            next = point.next;
-        }
-        None
-    }
-
-    fn claim(&mut self, hash: u64, tree: TreeId, key: &[u8]) -> u32 {
-        let at = self.free.pop().unwrap_or_else(|| {
-            let point = Point { hash, tree, key: Vec::new(), holders: Vec::new(), next: None };
-            self.entries.push(point);
-            (self.entries.len() - 1) as u32
-        });
-        let next = self.by_hash.insert(hash, at);
-        let point = &mut self.entries[at as usize];
-        assert!(point.holders.is_empty(), "a free entry has no holders");
-        (point.hash, point.tree, point.next) = (hash, tree, next);
-        point.key.clear();
-        point.key.extend_from_slice(key);
-        at
-    }
-
-    /// Removes `me` from an entry's holders, and frees the entry with the last of them.
-    fn release(&mut self, at: u32, me: TxnId) {
-        let point = &mut self.entries[at as usize];
-        let before = point.holders.len();
-        point.holders.retain(|(t, _)| *t != me);
-        assert!(point.holders.len() + 1 == before, "a held lock stands in the table, once");
-        if !point.holders.is_empty() {
-            return;
-        }
-        let (hash, next) = (point.hash, point.next);
-        let first = self.by_hash.get_mut(&hash).expect("a held key is found by its hash");
-        if *first != at {
-            let mut before = *first;
-            while self.entries[before as usize].next != Some(at) {
-                before = self.entries[before as usize].next.expect("an entry is in its hash's chain");
-            }
-            self.entries[before as usize].next = next;
-        } else if let Some(next) = next {
-            *first = next;
-        } else {
-            self.by_hash.remove(&hash);
-        }
-        self.free.push(at);
-        if self.by_hash.is_empty() && self.entries.len() > ENTRIES_KEPT {
-            *self = Points::default();
-        }
-    }
-
-    /// Asserts invariants 1 to 3 of a shard with this `count`.
-    fn check(&self, count: usize) {
-        let holders = |at: u32| &self.entries[at as usize].holders;
-        assert!(self.free.iter().all(|at| holders(*at).is_empty()), "a free entry has no holders");
-        let (mut chained, mut held) = (0, 0);
-        for (hash, first) in &self.by_hash {
-            let mut next = Some(*first);
-            while let Some(at) = next {
-                let point = &self.entries[at as usize];
-                assert!(point.hash == *hash && !point.holders.is_empty(), "a held key is found by its hash");
-                assert!(
-                    point.holders.windows(2).all(|pair| !pair[0].1.excludes(pair[1].1)),
-                    "all hold it in one mode, and an exclusive holder is the only one"
-                );
-                for (n, (txn, _)) in point.holders.iter().enumerate() {
-                    assert!(point.holders[..n].iter().all(|(t, _)| t != txn), "{txn} holds a key once");
-                }
-                chained += 1;
-                held += point.holders.len();
-                assert!(chained <= self.entries.len(), "a chain of entries ends");
-                next = point.next;
-            }
-        }
-        assert_eq!(chained + self.free.len(), self.entries.len(), "each entry is free or held");
-        assert_eq!(count, held, "holders are counted");
-    }
-}
 
 /// Keys whose hash falls on one number.
 #[derive(Debug)]
@@ -187,6 +127,7 @@ pub(crate) struct LockTable {
     /// How many range locks there are.
     range_count: AtomicUsize,
     ranges: Mutex<FixedMap<TreeId, Vec<(TxnId, KeyRange)>>>,
+    pub queue: Queue,
 }
 
 /// The locks one transaction holds.
@@ -214,8 +155,8 @@ impl HeldLocks {
 /// Why a key is not locked.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// These have locked it.
-    Blocked(Vec<TxnId>),
+    /// It must wait.
+    Blocked(Blockers),
     /// The transaction holds [`EXCLUSIVE_MAX`] locks that are not shared.
     TooMany,
 }
@@ -228,6 +169,7 @@ impl Default for LockTable {
                 .collect(),
             range_count: AtomicUsize::new(0),
             ranges: ranks::RANGES.mutex(FixedMap::default()),
+            queue: Queue::default(),
         }
     }
 }
@@ -237,13 +179,13 @@ fn hash_of(tree: TreeId, key: &[u8]) -> u64 {
 }
 
 impl LockTable {
-    /// Locks a key, or returns the transactions that forbid it.
+    /// Locks a key, or returns the transactions that forbid it. Called under the latch of the key's
+    /// leaf, after its row was found free, or by recovery.
     pub fn lock_key(
         &self,
         me: TxnId,
-        tree: TreeId,
-        key: &[u8],
-        mode: Mode,
+        Wanted { tree, key, mode }: Wanted<'_>,
+        turn: Turn,
         held: &mut HeldLocks,
     ) -> Result<(), Refused> {
         if mode == Mode::Shared && self.range_covers(me, tree, key) {
@@ -253,17 +195,24 @@ impl LockTable {
         let number = hash as usize % SHARDS;
         let shard = &self.shards[number];
         let mut points = shard.points.lock();
-        let mut blockers: Vec<TxnId> = Vec::new();
+        let (mut blockers, mut holds) = (Vec::new(), false);
         let found = points.find(hash, tree, key);
         if let Some(at) = found {
             let holders = &points.entries[at as usize].holders;
             blockers.extend(holders.iter().filter(|(t, m)| *t != me && mode.excludes(*m)).map(|(t, _)| *t));
+            holds = holders.iter().any(|(t, _)| *t == me);
         }
-        if mode != Mode::Shared {
+        if mode != Mode::Shared && turn != Turn::Own {
             self.range_blockers(me, tree, key, &mut blockers);
         }
         if !blockers.is_empty() {
-            return Err(Refused::Blocked(blockers));
+            return Err(Refused::Blocked(Blockers::Holders(blockers)));
+        }
+        if !holds
+            && turn == Turn::Fair
+            && let Some(ahead) = self.queue.ahead(me, hash, Wanted { tree, key, mode })
+        {
+            return Err(Refused::Blocked(Blockers::Ahead(ahead)));
         }
         if mode != Mode::Shared && held.not_shared >= EXCLUSIVE_MAX {
             let counted = |(t, m): &(TxnId, Mode)| *t == me && *m != Mode::Shared;
@@ -406,28 +355,53 @@ impl LockTable {
         }
     }
 
-    /// Returns the transactions whose locks forbid `me` to write the key. Called under the leaf's
-    /// exclusive latch.
-    pub fn write_blockers(&self, me: TxnId, tree: TreeId, key: &[u8]) -> Vec<TxnId> {
-        let mut blockers = Vec::new();
+    /// Returns the transactions that `me` must wait for before it writes the key. Called under the
+    /// leaf's exclusive latch.
+    pub fn write_blockers(&self, me: TxnId, tree: TreeId, key: &[u8], turn: Turn) -> Option<Blockers> {
         let hash = hash_of(tree, key);
+        let (holders, holds) = self.holders(me, hash, tree, key);
+        if !holders.is_empty() {
+            return Some(Blockers::Holders(holders));
+        }
+        if holds || turn != Turn::Fair {
+            return None;
+        }
+        self.queue.ahead(me, hash, Wanted { tree, key, mode: Mode::Exclusive }).map(Blockers::Ahead)
+    }
+
+    /// The other transactions that have locked the key, or a range around it, and whether `me` has
+    /// locked the key.
+    fn holders(&self, me: TxnId, hash: u64, tree: TreeId, key: &[u8]) -> (Vec<TxnId>, bool) {
+        let (mut blockers, mut holds) = (Vec::new(), false);
         let shard = &self.shards[hash as usize % SHARDS];
         if shard.count.load(Ordering::SeqCst) > 0 {
             let points = shard.points.lock();
             if let Some(at) = points.find(hash, tree, key) {
                 let holders = &points.entries[at as usize].holders;
                 blockers.extend(holders.iter().filter(|(t, _)| *t != me).map(|(t, _)| *t));
+                holds = blockers.len() < holders.len();
             }
         }
         self.range_blockers(me, tree, key, &mut blockers);
-        blockers
+        (blockers, holds)
+    }
+
+    /// Whom `me` must let go first before it locks a range for reading. What it has locked already
+    /// is none of theirs.
+    pub fn ahead_in(&self, me: TxnId, tree: TreeId, range: &KeyRange) -> Option<TxnId> {
+        self.queue.ahead_in(me, tree, |key| range.contains(key) && !self.range_covers(me, tree, key))
+    }
+
+    /// Joins the queue, if `me` is not in it.
+    pub fn join_queue(&self, me: TxnId, wanted: Wanted<'_>) {
+        self.queue.join(me, hash_of(wanted.tree, wanted.key), wanted);
     }
 
     /// Whether any transaction has locked the key, or a range around it: then its row must stay
     /// where it is.
     pub fn is_locked(&self, tree: TreeId, key: &[u8]) -> bool {
         // No transaction has id zero, so every holder is an "other".
-        !self.write_blockers(TxnId(0), tree, key).is_empty()
+        !self.holders(TxnId(0), hash_of(tree, key), tree, key).0.is_empty()
     }
 
     /// Releases everything a transaction holds.
@@ -468,6 +442,7 @@ impl LockTable {
         for shard in &self.shards {
             shard.points.lock().check(shard.count.load(Ordering::SeqCst));
         }
+        self.queue.check();
         let ranges = self.ranges.lock();
         let count: usize = ranges.values().map(Vec::len).sum();
         let counted = self.range_count.load(Ordering::SeqCst);

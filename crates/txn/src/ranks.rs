@@ -11,6 +11,8 @@ pub(crate) static PREPARED: Rank = Rank::new(300, "the prepared transactions");
 pub(crate) static MOVING: Rank = Rank::new(310, "a transaction's moving");
 /// Tried under latches.
 pub(crate) static POINTS: Rank = Rank::new(440, "a shard of the locks on keys");
+/// As above; ranges are looked at under it.
+pub(crate) static QUEUE: Rank = Rank::new(442, "the queue for locks");
 /// As above.
 pub(crate) static RANGES: Rank = Rank::new(445, "the locks on ranges");
 /// The registry is locked under it.

@@ -2,13 +2,20 @@
 
 use crate::error::TxnError;
 use crate::header::RowHeader;
-use crate::locks::Mode;
+use crate::locks::{Blockers, Mode, Refused, Turn, Wanted};
 use crate::manager::TxnManager;
 use crate::options::Isolation;
-use crate::transaction::Transaction;
-use crate::waits::WaitLimit;
+use crate::request::Request;
+use crate::transaction::{Call, Transaction, too_many_locks};
 use firndb_base::TxnId;
 use firndb_btree::Tree;
+
+/// What came of one try to lock a row and to read it.
+enum Tried {
+    /// As [`Current::Row`]. With intention only flagged rows are locked.
+    Locked(Option<bool>, Option<TxnId>),
+    Blocked(Blockers),
+}
 
 /// What a read of the current version found.
 pub(crate) enum Current {
@@ -35,11 +42,9 @@ impl Transaction {
     ) -> Result<Option<bool>, TxnError> {
         self.begin_statement()?;
         if self.options.isolation == Isolation::Serializable {
-            let mut limit = None;
-            self.lock_key(tree.id(), key, Mode::Shared, &mut limit)?;
-            // It has seen something: its commit waits until that is durable.
+            // It sees something: its commit waits until that is durable.
             self.exposed = true;
-            return self.get_current(tree, key, out, &mut limit).map(|(found, _)| found);
+            return Call(self).0.lock_and_read(tree, key, Mode::Shared, out);
         }
         self.ensure_snapshot();
         let me = self.id();
@@ -80,7 +85,9 @@ impl Transaction {
     /// As [`Transaction::get_for_update_flagged`], of a row that stands for others, which are about
     /// to be written, while it is not: it is locked with *intention exclusive*. Others can lock it
     /// likewise, and can neither write it, nor lock it for update or, under serializable isolation,
-    /// for reading. The lock ends when the transaction is prepared.
+    /// for reading. The lock ends when the transaction is prepared. A row without its flag is not
+    /// locked: the caller will lock it for update, and two that did so while both hold it
+    /// with intention would be a deadlock.
     pub fn get_with_intent_flagged(
         &mut self,
         tree: &Tree,
@@ -98,16 +105,15 @@ impl Transaction {
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
         self.begin_write()?;
-        let found = self.lock_and_read(tree, key, mode, out);
-        self.end_call();
-        found
+        Call(self).0.lock_and_read(tree, key, mode, out)
     }
 
     /// Locks a row for update, unless that would have to wait: false.
     pub fn try_lock_for_update(&mut self, tree: &Tree, key: &[u8]) -> Result<bool, TxnError> {
         self.begin_write()?;
         let me = self.ensure_state()?;
-        let locked = self.manager.locks.lock_key(me, tree.id(), key, Mode::Exclusive, &mut self.held);
+        let wanted = Wanted { tree: tree.id(), key, mode: Mode::Exclusive };
+        let locked = self.manager.locks.lock_key(me, wanted, Turn::Fair, &mut self.held);
         self.end_call();
         Ok(locked.is_ok())
     }
@@ -129,6 +135,9 @@ impl Transaction {
         })?
     }
 
+    /// Locks a row and reads its current version, waiting as long as the limits allow.
+    ///
+    /// No lock is held while it waits for this one: the row's writer could not lock it, too.
     pub(crate) fn lock_and_read(
         &mut self,
         tree: &Tree,
@@ -136,10 +145,18 @@ impl Transaction {
         mode: Mode,
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, TxnError> {
-        let mut limit = None;
-        self.lock_key(tree.id(), key, mode, &mut limit)?;
+        let me = self.ensure_state()?;
+        let mut request = Request::default();
+        let wanted = Wanted { tree: tree.id(), key, mode };
         loop {
-            let (found, writer) = self.get_current(tree, key, out, &mut limit)?;
+            let (found, writer) = match self.try_lock_and_read(me, tree, wanted, request.turn(), out)? {
+                Tried::Locked(found, writer) => (found, writer),
+                Tried::Blocked(blockers) => {
+                    self.wait_for(Some(wanted), &blockers, &mut request)?;
+                    continue;
+                }
+            };
+            self.leave_queue();
             if self.options.isolation == Isolation::Serializable {
                 self.exposed = true;
                 return Ok(found);
@@ -148,13 +165,48 @@ impl Transaction {
             // one that the snapshot sees.
             self.ensure_snapshot();
             match writer {
-                Some(writer) if Some(writer) != self.id() && !self.sees(writer) => self.conflict(writer)?,
+                Some(writer) if writer != me && !self.sees(writer) => self.conflict(writer)?,
                 _ => {
                     self.exposed = true;
                     return Ok(found);
                 }
             }
         }
+    }
+
+    /// Under the latch of the row's leaf: a writer that comes later meets the lock, and one that
+    /// came before has left its mark in the row.
+    fn try_lock_and_read(
+        &mut self,
+        me: TxnId,
+        tree: &Tree,
+        wanted: Wanted<'_>,
+        turn: Turn,
+        out: &mut Vec<u8>,
+    ) -> Result<Tried, TxnError> {
+        let Transaction { manager, held, .. } = self;
+        tree.get(wanted.key, |value| {
+            let current = value.map(|value| current_version(manager, Some(me), value, out)).transpose()?;
+            let (found, writer) = match current {
+                Some(Current::Row(found, writer)) => (found, writer),
+                Some(Current::Blocked(writer)) => {
+                    return Ok(Tried::Blocked(Blockers::Holders(vec![writer])));
+                }
+                None => {
+                    out.clear();
+                    (None, None)
+                }
+            };
+            if wanted.mode == Mode::IntentExclusive && found != Some(true) {
+                return Ok(Tried::Locked(found, writer));
+            }
+            let turn = if writer == Some(me) { Turn::Own } else { turn };
+            match manager.locks.lock_key(me, wanted, turn, held) {
+                Ok(()) => Ok(Tried::Locked(found, writer)),
+                Err(Refused::Blocked(blockers)) => Ok(Tried::Blocked(blockers)),
+                Err(Refused::TooMany) => Err(too_many_locks()),
+            }
+        })?
     }
 
     /// Whether what `writer` wrote cannot be undone any more, and this transaction may replace it
@@ -170,32 +222,6 @@ impl Transaction {
     #[must_use]
     pub fn sees(&self, writer: TxnId) -> bool {
         self.snapshot.as_ref().is_some_and(|snapshot| snapshot.sees(writer))
-    }
-
-    /// Reads the current version, waiting for its writer to end.
-    pub(crate) fn get_current(
-        &mut self,
-        tree: &Tree,
-        key: &[u8],
-        out: &mut Vec<u8>,
-        limit: &mut Option<WaitLimit>,
-    ) -> Result<(Option<bool>, Option<TxnId>), TxnError> {
-        loop {
-            let (manager, me) = (&self.manager, self.id());
-            let current = tree.get(key, |value| match value {
-                Some(value) => current_version(manager, me, value, out),
-                None => Ok(Current::Row(None, None)),
-            })??;
-            match current {
-                Current::Row(found, writer) => {
-                    if found.is_none() {
-                        out.clear();
-                    }
-                    return Ok((found, writer));
-                }
-                Current::Blocked(writer) => self.wait_for(&[writer], limit)?,
-            }
-        }
     }
 }
 

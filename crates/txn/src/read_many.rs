@@ -12,12 +12,12 @@
 //! order too thus waits for this one, or this one for it, and never both.
 
 use crate::error::{TxnError, TxnErrorKind};
-use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode};
+use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode, Turn, Wanted};
 use crate::manager::TxnManager;
 use crate::options::Isolation;
 use crate::read::{Current, current_version};
 use crate::snapshot::Snapshot;
-use crate::transaction::{Transaction, too_many_locks};
+use crate::transaction::{Call, Transaction, too_many_locks};
 use firndb_base::{TreeId, TxnId};
 use firndb_btree::{Missing, Tree, TreeError};
 use firndb_buffer::PageUse;
@@ -124,17 +124,18 @@ impl Transaction {
         self.begin_statement()?;
         let sorted = Sorted::new(tree, keys)?;
         if self.options.isolation == Isolation::Serializable {
-            return self.show_locked(tree, &sorted, Mode::Shared, &mut each);
+            return Call(self).0.show_locked(tree, &sorted, Mode::Shared, &mut each);
         }
-        self.ensure_snapshot();
-        let me = self.id();
-        let mut scratch = std::mem::take(&mut self.scratch);
-        self.exposed = true;
-        let view = self.manager.view(me, self.snapshot.as_ref().expect("taken just now"));
+        let Call(txn) = &mut Call(self);
+        txn.ensure_snapshot();
+        let me = txn.id();
+        let mut scratch = std::mem::take(&mut txn.scratch);
+        txn.exposed = true;
+        let view = txn.manager.view(me, txn.snapshot.as_ref().expect("taken just now"));
         let (mut payload, mut outcome) = (Vec::new(), Ok(()));
         let visited = sorted.visit(
             tree,
-            || self.check_cancelled(),
+            || txn.check_cancelled(),
             |number, value| {
                 if outcome.is_err() {
                     return;
@@ -145,8 +146,7 @@ impl Transaction {
                 }
             },
         );
-        self.scratch = scratch;
-        self.end_call();
+        txn.scratch = scratch;
         visited.and(outcome)
     }
 
@@ -164,9 +164,7 @@ impl Transaction {
         if sorted.has_more_than(EXCLUSIVE_MAX) {
             return Err(too_many_locks());
         }
-        let outcome = self.show_locked(tree, &sorted, Mode::Exclusive, &mut each);
-        self.end_call();
-        outcome
+        Call(self).0.show_locked(tree, &sorted, Mode::Exclusive, &mut each)
     }
 
     /// Reads what is not in memory of the leaves of `keys`, which ascend, together; whether there
@@ -208,16 +206,7 @@ impl Transaction {
             loop {
                 done = self.show_free(tree, sorted, (piece, &keys, done), mode, pieces.peek(), each)?;
                 let Some(key) = keys.get(done) else { break };
-                let flag = match mode {
-                    Mode::Exclusive | Mode::IntentExclusive => {
-                        self.lock_and_read(tree, key, mode, &mut row)?
-                    }
-                    Mode::Shared => {
-                        let mut limit = None;
-                        self.lock_key(tree.id(), key, mode, &mut limit)?;
-                        self.get_current(tree, key, &mut row, &mut limit)?.0
-                    }
-                };
+                let flag = self.lock_and_read(tree, key, mode, &mut row)?;
                 self.exposed = exposed;
                 each(piece[done] as usize, flag.map(|flag| (row.as_slice(), flag)));
                 done += 1;
@@ -298,14 +287,19 @@ impl Locking<'_> {
             return;
         }
         let Locking { manager, me, snapshot, payload, .. } = self;
-        let locked = manager.locks.lock_key(*me, self.tree, key, self.mode, self.held);
-        let current = value.map(|value| current_version(manager, Some(*me), value, payload));
         let seen = |writer| writer == *me || snapshot.is_none_or(|snapshot| snapshot.sees(writer));
-        match (locked, current) {
-            (Ok(()), None) => show(None),
-            (Ok(()), Some(Ok(Current::Row(flag, writer)))) if writer.is_none_or(seen) => {
-                show(flag.map(|flag| (payload.as_slice(), flag)));
-            }
+        let row = match value.map(|value| current_version(manager, Some(*me), value, payload)) {
+            None => Some((None, None)),
+            Some(Ok(Current::Row(flag, writer))) if writer.is_none_or(seen) => Some((flag, writer)),
+            _ => None,
+        };
+        let locked = row.is_some_and(|(_, writer)| {
+            let turn = if writer == Some(*me) { Turn::Own } else { Turn::Fair };
+            let wanted = Wanted { tree: self.tree, key, mode: self.mode };
+            manager.locks.lock_key(*me, wanted, turn, self.held).is_ok()
+        });
+        match row {
+            Some((flag, _)) if locked => show(flag.map(|flag| (payload.as_slice(), flag))),
             _ => {
                 self.stopped = true;
                 return;

@@ -8,7 +8,7 @@
 use crate::attachment::Attachment;
 use crate::error::{TxnError, TxnErrorKind};
 use crate::ghost_backlog::recovered_ranges;
-use crate::locks::{HeldLocks, Mode};
+use crate::locks::{HeldLocks, Mode, Turn, Wanted};
 use crate::manager::TxnManager;
 use crate::prepared_list::LockedKey;
 use crate::prepared_list::{Prepared, PreparedList, put_keys};
@@ -388,7 +388,8 @@ impl TxnManager {
                 Some((gid, keys)) => {
                     let mut held = HeldLocks::default();
                     for (tree, key) in &keys {
-                        let locked = self.locks.lock_key(id, *tree, key, Mode::Exclusive, &mut held);
+                        let wanted = Wanted { tree: *tree, key, mode: Mode::Exclusive };
+                        let locked = self.locks.lock_key(id, wanted, Turn::Fair, &mut held);
                         debug_assert_eq!(locked, Ok(()), "two held it when they were prepared");
                     }
                     self.log.decisions().fetch_add(1, Ordering::SeqCst);

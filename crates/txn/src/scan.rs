@@ -7,11 +7,13 @@
 use crate::error::TxnError;
 use crate::header::RowHeader;
 use crate::key_range::KeyRange;
+use crate::locks::{Blockers, Turn};
 use crate::manager::TxnManager;
 use crate::options::Isolation;
 use crate::read::{Current, current_version};
+use crate::request::Request;
 use crate::row_batch::{Keep, RowBatch};
-use crate::transaction::Transaction;
+use crate::transaction::{Call, Transaction};
 use firndb_base::TxnId;
 use firndb_btree::{Direction, Entry, Position, Tree, Visit};
 use firndb_buffer::PageUse;
@@ -104,7 +106,7 @@ impl Transaction {
         self.begin_statement()?;
         batch.clear();
         if self.options.isolation == Isolation::Serializable {
-            let next = self.scan_current(tree, at, course, keep, batch)?;
+            let next = Call(self).0.scan_current(tree, at, course, keep, batch)?;
             let more = next.is_some();
             if let Some(next) = next {
                 *at = next;
@@ -113,7 +115,8 @@ impl Transaction {
         }
         self.ensure_snapshot();
         let me = self.id();
-        let Transaction { manager, snapshot, scratch, exposed, .. } = self;
+        let call = Call(self);
+        let Transaction { manager, snapshot, scratch, exposed, .. } = &mut *call.0;
         let view = manager.view(me, snapshot.as_ref().expect("taken just now"));
         *exposed = true;
         let mut outcome = Ok(());
@@ -137,7 +140,7 @@ impl Transaction {
             if batch.len() >= course.most { Visit::Stop } else { Visit::Continue }
         });
         met.note(manager, tree);
-        self.end_call();
+        drop(call);
         let more = more?;
         outcome.map(|()| more)
     }
@@ -154,10 +157,15 @@ impl Transaction {
         // How far this batch goes, then a lock on that range, then the rows in it: what is inserted
         // in between is met when the rows are read, what comes later meets the lock.
         let me = self.ensure_state()?;
-        let mut limit = None;
+        let mut request = Request::default();
         self.exposed = true;
         let reach = reach(tree, from, course, keep)?;
         let range = course.locked_range(from, reach.as_ref());
+        while request.turn() == Turn::Fair
+            && let Some(ahead) = self.manager.locks.ahead_in(me, tree.id(), &range)
+        {
+            self.wait_for(None, &Blockers::Ahead(ahead), &mut request)?;
+        }
         self.manager.locks.lock_range(me, tree.id(), range, &mut self.held);
         loop {
             batch.clear();
@@ -166,9 +174,9 @@ impl Transaction {
             else {
                 return Ok(reach);
             };
-            self.wait_for(&[writer], &mut limit)?;
             // It was another row's writer than the next one will be.
-            limit = None;
+            request = Request::default();
+            self.wait_for(None, &Blockers::Holders(vec![writer]), &mut request)?;
         }
     }
 }

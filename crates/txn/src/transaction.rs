@@ -2,19 +2,21 @@
 
 use crate::error::{TxnError, TxnErrorKind};
 use crate::kept::Kept;
-use crate::locks::{EXCLUSIVE_MAX, HeldLocks, Mode, Refused};
+use crate::locks::{Blockers, EXCLUSIVE_MAX, HeldLocks, Wanted};
+
 use crate::manager::TxnManager;
 use crate::options::{Isolation, TxnOptions};
 use crate::page_images::OfTransaction;
+use crate::request::{PASSED_MAX, Request};
 use crate::snapshot::Snapshot;
 use crate::spare_buffers;
 use crate::state::TxnState;
 use crate::statement_view::StatementView;
 use crate::token::TxnToken;
-use crate::waits::{StatementLimit, WaitLimit};
+use crate::waits::{StatementLimit, WaitLimit, Waited};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use firndb_base::{Lsn, PageId, TreeId, TxnId};
+use firndb_base::{Lsn, PageId, TxnId};
 
 impl TxnManager {
     /// Begins a transaction. Costs nothing until it reads or writes.
@@ -50,6 +52,8 @@ pub struct Transaction {
     /// with a conflict, and a commit has nothing to wait for.
     pub(crate) exposed: bool,
     pub(crate) held: HeldLocks,
+    /// Its request has joined the queue for locks.
+    queued: bool,
     /// Of blockers that have released locks without ending: how often they had when it met them
     /// last.
     releases_met: Vec<(TxnId, u32)>,
@@ -70,6 +74,29 @@ pub struct Transaction {
     pub(crate) newest_savepoint: AtomicU32,
     /// The page that the last write took into use, and a version for its content.
     pub(crate) taken: Option<(PageId, Lsn)>,
+}
+
+/// A call, while it runs. It ends when this is dropped: also when a closure of the caller's panics,
+/// so that no later call reads by its snapshot, and no other transaction lets its request go first.
+pub(crate) struct Call<'t>(pub(crate) &'t mut Transaction);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.leave_queue();
+        self.0.end_call();
+    }
+}
+
+/// Calls with a limit, while they run.
+struct Limited<'t> {
+    txn: &'t mut Transaction,
+    before: StatementLimit,
+}
+
+impl Drop for Limited<'_> {
+    fn drop(&mut self) {
+        std::mem::swap(&mut self.txn.statement_limit, &mut self.before);
+    }
 }
 
 /// A statement of several calls, while one of them runs. It ends, or is left until the next one,
@@ -111,6 +138,7 @@ impl Transaction {
             seen_lsn: Lsn::ZERO,
             exposed: false,
             held: HeldLocks::default(),
+            queued: false,
             releases_met: Vec::new(),
             ended: false,
             writes: 0,
@@ -232,12 +260,11 @@ impl Transaction {
         run(&mut *statement.txn)
     }
 
-    /// Runs calls whose waits for locks end by this limit, too. `run` does not panic.
+    /// Runs calls whose waits for locks end by this limit, too.
     pub fn limited<R>(&mut self, limit: StatementLimit, run: impl FnOnce(&mut Transaction) -> R) -> R {
         let before = std::mem::replace(&mut self.statement_limit, limit);
-        let outcome = run(self);
-        self.statement_limit = before;
-        outcome
+        let limited = Limited { txn: self, before };
+        run(&mut *limited.txn)
     }
 
     /// As [`Transaction::in_statement`], with a snapshot that is released at once.
@@ -329,9 +356,9 @@ impl Transaction {
         Ok(id)
     }
 
-    /// Waits until one of `blockers` has ended, or has given locks back. `limit` is that of the
-    /// lock that is asked for, filled in when the first wait for it begins: it bounds all of them
-    /// together.
+    /// Waits until one of `blockers` has ended, or has given locks back or left the queue. The
+    /// caller then asks again for what it `wanted`; a lock on a range is not given back meanwhile,
+    /// and its reader does not join the queue.
     ///
     /// No wake-up is lost. A transaction that ends is marked so before waiters are woken, and one
     /// that releases locks without ending (it is prepared, or its rollback is put off) counts that
@@ -340,21 +367,31 @@ impl Transaction {
     /// checked. A release that is counted later finds it asleep.
     pub(crate) fn wait_for(
         &mut self,
-        blockers: &[TxnId],
-        limit: &mut Option<WaitLimit>,
+        wanted: Option<Wanted<'_>>,
+        blockers: &Blockers,
+        request: &mut Request,
     ) -> Result<(), TxnError> {
         let me = self.ensure_state()?;
-        let limit = limit.get_or_insert_with(|| {
+        let limit = request.limit.get_or_insert_with(|| {
             WaitLimit::new(self.options.lock_deadline, self.options.cancel.as_ref())
                 .within(&self.statement_limit)
         });
-        let Transaction { manager, releases_met, .. } = self;
+        let Transaction { manager, releases_met, queued, .. } = self;
         let mut look_again = false;
-        for &id in blockers {
+        for &id in blockers.as_slice() {
             look_again |= note_releases(releases_met, id, manager.releases(id));
         }
-        if look_again || manager.undo_instead_of_waiting(blockers, limit)? {
+        if look_again {
             return Ok(());
+        }
+        if let Blockers::Holders(holders) = blockers
+            && manager.undo_instead_of_waiting(holders, limit)?
+        {
+            return Ok(());
+        }
+        if let Some(wanted) = wanted.filter(|_| request.sleeps >= PASSED_MAX && !*queued) {
+            *queued = true;
+            manager.locks.join_queue(me, wanted);
         }
         // Poisoning wakes all waiters, and later ones do not go to sleep.
         let in_vain = |id| {
@@ -365,25 +402,29 @@ impl Transaction {
         };
         let outcome = manager.waits.wait(me, blockers, in_vain, limit);
         manager.check_usable()?;
-        outcome
+        match outcome? {
+            Waited::NotAtAll => {}
+            Waited::Slept => request.sleeps += 1,
+            Waited::GoesFirst => request.goes_first = true,
+        }
+        Ok(())
     }
 
-    /// Locks a key explicitly, waiting as long as `limit` allows.
-    pub(crate) fn lock_key(
-        &mut self,
-        tree: TreeId,
-        key: &[u8],
-        mode: Mode,
-        limit: &mut Option<WaitLimit>,
-    ) -> Result<(), TxnError> {
-        let me = self.ensure_state()?;
-        loop {
-            match self.manager.locks.lock_key(me, tree, key, mode, &mut self.held) {
-                Ok(()) => return Ok(()),
-                Err(Refused::Blocked(blockers)) => self.wait_for(&blockers, limit)?,
-                Err(Refused::TooMany) => return Err(too_many_locks()),
-            }
+    /// Leaves the queue for locks, if the transaction is in it: its request has ended.
+    #[inline]
+    pub(crate) fn leave_queue(&mut self) {
+        if self.queued {
+            self.leave_queue_now();
         }
+    }
+
+    #[cold]
+    fn leave_queue_now(&mut self) {
+        self.queued = false;
+        let state = self.state.as_ref().expect("it has asked for a lock");
+        self.manager.locks.queue.leave(state.id);
+        state.note_release();
+        self.manager.waits.ended(state.id);
     }
 
     /// A write met a version that its snapshot does not see. If nothing was shown by that snapshot

@@ -5,13 +5,14 @@ use crate::error::{TxnError, TxnErrorKind};
 use crate::header::RowHeader;
 use crate::key_range::KeyRange;
 use crate::limits::{max_key_len, max_row_len};
-use crate::locks::Mode;
+use crate::locks::{Blockers, HeldLocks, Mode, Refused, Turn, Wanted};
 use crate::manager::TxnManager;
 use crate::options::Isolation;
+use crate::request::Request;
 use crate::row_change::{PAGE_NAME_LEN, RowChange, RowValue, describe};
 use crate::snapshot::Snapshot;
 use crate::state::TxnState;
-use crate::transaction::{Savepoint, Transaction};
+use crate::transaction::{Call, Savepoint, Transaction, too_many_locks};
 use crate::undo::Undo;
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{PageId, TreeId, TxnId};
@@ -68,8 +69,8 @@ enum Outcome {
     Done { before: Option<bool> },
     /// Nothing to do, because there is, or is not, a row.
     Nothing { before: Option<bool> },
-    /// The row, or a lock on it, belongs to transactions that have not ended.
-    Blocked(Vec<TxnId>),
+    /// The row, or a lock on it, belongs to transactions that have not ended, or one is ahead.
+    Blocked(Blockers),
     /// The current version is not in this transaction's snapshot.
     Unseen(TxnId),
 }
@@ -90,15 +91,14 @@ impl TxnManager {
         tree: TreeId,
         key: &[u8],
         unseen: Option<TxnId>,
-        serializable: bool,
+        (serializable, turn): (bool, Turn),
     ) -> Option<Outcome> {
-        let blockers = self.locks.write_blockers(me, tree, key);
-        if !blockers.is_empty() {
+        if let Some(blockers) = self.locks.write_blockers(me, tree, key, turn) {
             return Some(Outcome::Blocked(blockers));
         }
         let writer = unseen?;
         if !self.has_ended(writer) {
-            return Some(Outcome::Blocked(vec![writer]));
+            return Some(Outcome::Blocked(Blockers::Holders(vec![writer])));
         }
         (!serializable).then_some(Outcome::Unseen(writer))
     }
@@ -128,7 +128,9 @@ struct Attempt<'a> {
     manager: &'a TxnManager,
     state: &'a TxnState,
     snapshot: Option<&'a Snapshot>,
+    held: &'a mut HeldLocks,
     serializable: bool,
+    turn: Turn,
     tree: TreeId,
     key: &'a [u8],
     intent: Intent<'a>,
@@ -159,7 +161,8 @@ impl Attempt<'_> {
         // A transaction that has locked a row since this one wrote it waits for this one, and has
         // read nothing.
         let is_own = row.is_some_and(|(header, _)| header.writer == state.id);
-        if !is_own && let Some(obstacle) = manager.obstacle(state.id, tree, key, unseen, self.serializable) {
+        let terms = (self.serializable, self.turn);
+        if !is_own && let Some(obstacle) = manager.obstacle(state.id, tree, key, unseen, terms) {
             return Ok(obstacle);
         }
         let before = row.and_then(|(header, _)| (!header.ghost).then_some(header.flag));
@@ -170,7 +173,8 @@ impl Attempt<'_> {
             _ => true,
         };
         if !wanted || !intent.applies(existed) {
-            return Ok(Outcome::Nothing { before });
+            let turn = if is_own { Turn::Own } else { self.turn };
+            return self.find_nothing_to_do(before, turn);
         }
         let name = page.map_or([0; PAGE_NAME_LEN], |page| page.0.to_le_bytes());
         let value = intent.value(&name, &self.former);
@@ -190,6 +194,20 @@ impl Attempt<'_> {
         versions.account(&manager.version_bytes);
         self.pushed = true;
         Ok(Outcome::Done { before })
+    }
+
+    /// A write that finds nothing to do has only read: under serializable isolation it must stay
+    /// true that there is, or is not, a row.
+    fn find_nothing_to_do(&mut self, before: Option<bool>, turn: Turn) -> Result<Outcome, TxnError> {
+        if self.serializable {
+            let wanted = Wanted { tree: self.tree, key: self.key, mode: Mode::Shared };
+            match self.manager.locks.lock_key(self.state.id, wanted, turn, self.held) {
+                Ok(()) => {}
+                Err(Refused::Blocked(blockers)) => return Ok(Outcome::Blocked(blockers)),
+                Err(Refused::TooMany) => return Err(too_many_locks()),
+            }
+        }
+        Ok(Outcome::Nothing { before })
     }
 }
 
@@ -304,9 +322,7 @@ impl Transaction {
         self.writes += 1;
         self.ensure_state_to_write()?;
         self.spill_if_over_budget()?;
-        let outcome = self.write_when_free(tree, key, intent, former);
-        self.end_call();
-        outcome
+        Call(self).0.write_when_free(tree, key, intent, former)
     }
 
     fn write_when_free(
@@ -316,29 +332,19 @@ impl Transaction {
         intent: Intent<'_>,
         mut former: Former<'_>,
     ) -> Result<Option<bool>, TxnError> {
-        let mut locked = self.options.isolation != Isolation::Serializable;
-        let mut limit = None;
+        let mut request = Request::default();
         loop {
             if self.options.isolation != Isolation::Serializable {
                 self.ensure_snapshot();
             }
-            match self.try_write(tree, key, intent, former.reborrow())? {
-                Outcome::Done { before } => {
+            match self.try_write(tree, key, intent, former.reborrow(), request.turn())? {
+                Outcome::Done { before } | Outcome::Nothing { before } => {
                     self.exposed = true;
                     return Ok(before);
-                }
-                Outcome::Nothing { before } if locked => {
-                    self.exposed = true;
-                    return Ok(before);
-                }
-                Outcome::Nothing { .. } => {
-                    // A write that finds nothing to do has only read: it must stay true that there
-                    // is, or is not, a row. Asked again under the lock.
-                    self.lock_key(tree.id(), key, Mode::Shared, &mut limit)?;
-                    locked = true;
                 }
                 Outcome::Blocked(blockers) => {
-                    self.wait_for(&blockers, &mut limit)?;
+                    let wanted = Wanted { tree: tree.id(), key, mode: Mode::Exclusive };
+                    self.wait_for(Some(wanted), &blockers, &mut request)?;
                     if self.options.isolation == Isolation::ReadCommitted {
                         self.drop_snapshot();
                     }
@@ -354,8 +360,9 @@ impl Transaction {
         key: &'a [u8],
         intent: Intent<'a>,
         former: Former<'a>,
+        turn: Turn,
     ) -> Result<Outcome, TxnError> {
-        let Transaction { manager, state, snapshot, options, taken, .. } = self;
+        let Transaction { manager, state, snapshot, options, taken, held, .. } = self;
         let manager = &**manager;
         let state = &**state.as_ref().expect("ensured by the caller");
         let low_water = manager.low_water();
@@ -364,7 +371,9 @@ impl Transaction {
             manager,
             state,
             snapshot: snapshot.as_ref(),
+            held,
             serializable: options.isolation == Isolation::Serializable,
+            turn,
             tree: id,
             key,
             intent,

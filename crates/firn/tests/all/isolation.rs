@@ -3,6 +3,7 @@
 mod anomalies;
 mod locks;
 mod long_transactions;
+mod queue;
 mod script;
 mod support;
 mod two_phase;

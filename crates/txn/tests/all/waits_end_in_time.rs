@@ -6,7 +6,7 @@ use firndb_base::clock;
 use firndb_base::sim::{self, Policy, SimOptions};
 use firndb_base::sync::{Arc, thread};
 use firndb_log::LogClass;
-use firndb_txn::{CancelToken, Isolation, ManagerOptions, TxnErrorKind, TxnOptions};
+use firndb_txn::{CancelToken, Isolation, ManagerOptions, RowValue, TxnErrorKind, TxnOptions};
 use std::time::Duration;
 
 /// A rollback that is put off gives its explicit locks back, and a waiter that came to sleep just
@@ -112,7 +112,7 @@ fn a_deadline_holds_however_many_get_the_lock_before() {
         let waiter = thread::spawn("waiter", move || {
             let mut txn = other.manager.begin(TxnOptions {
                 isolation: Isolation::ReadCommitted,
-                lock_deadline: Some(Duration::from_secs(5)),
+                lock_deadline: Some(Duration::from_millis(3500)),
                 ..TxnOptions::default()
             });
             let began = clock::now();
@@ -121,7 +121,8 @@ fn a_deadline_holds_however_many_get_the_lock_before() {
         })
         .expect("a thread");
         // The holder commits, and its next transaction has the row again before a waiter can wake.
-        for _ in 0..20 {
+        // As often as it does without the queue.
+        for _ in 0..4 {
             clock::sleep(Duration::from_secs(1));
             first.commit().expect("committed");
             first = world.begin_at(Isolation::ReadCommitted);
@@ -131,5 +132,73 @@ fn a_deadline_holds_however_many_get_the_lock_before() {
     });
     let (outcome, took) = outcome.expect("no deadlock").value;
     assert_eq!(outcome.expect_err("it was never free").kind, TxnErrorKind::Timeout);
-    assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
+    assert!((Duration::from_millis(3500)..Duration::from_secs(4)).contains(&took), "{took:?}");
+}
+
+/// There was no queue: a lock that passed from holder to holder was never got.
+#[test]
+fn a_writer_that_is_passed_over_again_and_again_is_let_go_first() {
+    let options = SimOptions { preempt_one_in: 0, ..SimOptions::seeded(3) };
+    let outcome = sim::run(options, || {
+        let world = Arc::new(World::new(ManagerOptions::default()));
+        let mut first = world.begin();
+        first.put(&world.tree, b"hot", b"value").expect("free");
+        let other = world.clone();
+        let waiter = thread::spawn("waiter", move || {
+            let mut txn = other.begin_at(Isolation::ReadCommitted);
+            let began = clock::now();
+            txn.put(&other.tree, b"hot", b"waiter").expect("let go first");
+            let took = began.elapsed();
+            clock::sleep(Duration::from_secs(1));
+            txn.commit().expect("committed");
+            took
+        })
+        .expect("a thread");
+        for _ in 0..20 {
+            clock::sleep(Duration::from_secs(1));
+            first.commit().expect("committed");
+            first = world.begin_at(Isolation::ReadCommitted);
+            first.put(&world.tree, b"hot", b"value").expect("its own, or waited for");
+        }
+        world.manager.check();
+        waiter.join().expect("no panic")
+    });
+    let took = outcome.expect("no deadlock").value;
+    assert!((Duration::from_secs(4)..Duration::from_secs(6)).contains(&took), "{took:?}");
+}
+
+/// Cause: both had the intention lock of a row that a third had meanwhile put without its flag, and
+/// then locked it for update. Effect: a deadlock of two that wrote one row each.
+#[test]
+fn those_that_meant_to_share_a_row_lock_it_one_after_the_other() {
+    let outcome = sim::run(SimOptions { preempt_one_in: 0, ..SimOptions::seeded(5) }, || {
+        let world = Arc::new(World::new(ManagerOptions::default()));
+        let mut first = world.begin();
+        let flagged = RowValue { payload: b"row", flag: true };
+        assert!(first.insert_flagged(&world.tree, b"k", flagged).expect("free"));
+        first.commit().expect("committed");
+        let mut third = world.begin_at(Isolation::ReadCommitted);
+        third.get_for_update(&world.tree, b"k", &mut Vec::new()).expect("free");
+        let sharers: Vec<_> = (0..2)
+            .map(|_| {
+                let other = world.clone();
+                thread::spawn("sharer", move || {
+                    let mut txn = other.begin_at(Isolation::ReadCommitted);
+                    let mut row = Vec::new();
+                    let flag = txn.get_with_intent_flagged(&other.tree, b"k", &mut row).expect("waited");
+                    clock::sleep(Duration::from_secs(1));
+                    let found = txn.get_for_update(&other.tree, b"k", &mut row).expect("no deadlock");
+                    txn.put(&other.tree, b"k", b"row of its own").expect("locked");
+                    txn.commit().expect("committed");
+                    (flag, found)
+                })
+                .expect("a thread")
+            })
+            .collect();
+        clock::sleep(Duration::from_secs(1));
+        third.put(&world.tree, b"k", b"without the flag").expect("locked");
+        third.commit().expect("committed");
+        sharers.into_iter().map(|sharer| sharer.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    assert_eq!(outcome.expect("it ends").value, [(Some(false), true); 2]);
 }

@@ -2,7 +2,7 @@
 
 use super::{GRANULE, ISOLATIONS, PAGE, begin, database, options};
 use crate::support::bed::Bed;
-use firndb::{Error, ErrorKind, Isolation, PageFile, Transaction};
+use firndb::{Error, ErrorKind, Isolation, PageFile, Transaction, TransactionOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -164,4 +164,43 @@ fn a_page_that_is_not_put_whole_is_not_locked() {
     // There are more than a quarter, of which its snapshot does not see all.
     one.write_page(&file, 0, 29 * GRANULE, &[3]).unwrap();
     db.begin().write_page(&file, 0, 20 * GRANULE, &[3]).unwrap();
+}
+
+/// Locks had no queue: ever new writers of parts, one beginning before the other ends, kept one
+/// that puts the page whole waiting for ever.
+#[test]
+fn a_page_is_put_whole_beside_ever_new_writers_of_parts() {
+    let (_bed, db, file) = database(&options().lock_deadline(Duration::from_secs(20)), 1);
+    db.transact(|tx| tx.write_page(&file, 0, 0, &[2])).unwrap();
+    let part = |number: usize| {
+        let wait = Some(Duration::from_millis(100));
+        let mut tx = db.begin_with(TransactionOptions { lock_deadline: wait, ..Default::default() });
+        tx.write_page(&file, 0, GRANULE * number, &[3]).map(|()| tx)
+    };
+    let mut holder = part(1).unwrap();
+    let mut passed = 1;
+    std::thread::scope(|scope| {
+        let mut before = db.statistics().txn.lock_waits;
+        let putter = scope.spawn(|| db.transact(|tx| tx.put_page(&file, 0, &[4; PAGE])).unwrap());
+        let refused = loop {
+            while db.statistics().txn.lock_waits == before {
+                std::thread::yield_now();
+            }
+            match part(1 + passed % 3) {
+                Ok(next) => {
+                    before = db.statistics().txn.lock_waits;
+                    passed += 1;
+                    std::mem::replace(&mut holder, next).commit().unwrap();
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), ErrorKind::Timeout);
+        holder.write_page(&file, 0, GRANULE * 20, &[3]).expect("it is among the holders");
+        holder.commit().unwrap();
+        putter.join().unwrap();
+    });
+    assert!((2..10).contains(&passed), "{passed} writers of parts passed");
+    assert_eq!(db.snapshot().read_page(&file, 0).unwrap(), [4; PAGE]);
+    assert_eq!(db.statistics().txn.deadlocks, 0);
 }
