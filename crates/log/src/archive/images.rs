@@ -152,40 +152,54 @@ impl Images {
         let device = self.files[files].open(sequence)?;
         let end = device.len() / UNIT as u64 * UNIT as u64;
         let (mut at, mut window) = (UNIT as u64, 0..0);
-        while at < end {
-            if at + UNIT as u64 > window.end {
+        // The last chunk of log: where to search if no chunk follows where it seems to end, and the
+        // LSN at which that one must begin. Its payload is not read, so its length may be wrong.
+        let mut before: Option<(u64, Lsn)> = None;
+        loop {
+            if at >= end {
+                match before.take() {
+                    Some((behind, _)) => at = behind,
+                    None => return Ok(()),
+                }
+                continue;
+            }
+            if at < window.start || at + UNIT as u64 > window.end {
                 window = at..(at + WINDOW as u64).min(end);
                 device.read(at, &mut self.buf[..(window.end - at) as usize]).map_err(named)?;
             }
             let from = (at - window.start) as usize;
-            let Some(chunk) = ChunkHeader::decode(tag, sequence, &self.buf[from..from + UNIT]) else {
-                at += UNIT as u64;
+            let chunk = ChunkHeader::decode(tag, sequence, &self.buf[from..from + UNIT]);
+            let follows = |chunk: &ChunkHeader| before.is_none_or(|(_, first)| chunk.first == first);
+            let Some(chunk) = chunk.filter(follows) else {
+                at = before.take().map_or(at + UNIT as u64, |(behind, _)| behind);
                 continue;
             };
-            if chunk.kind == ChunkKind::Seal {
-                break;
-            }
-            if chunk.kind == ChunkKind::Images {
-                if window.start < at && window.end < end {
-                    // From the list's begin on, all of it.
-                    window = 0..0;
-                    continue;
+            let behind = at + UNIT as u64;
+            match chunk.kind {
+                ChunkKind::Seal if chunk.verify(&self.buf[from..]) => return Ok(()),
+                ChunkKind::Seal => (before, at) = (None, behind),
+                ChunkKind::Log => (before, at) = (Some((behind, chunk.end())), at + chunk.padded() as u64),
+                // From the list's begin on, all of it.
+                ChunkKind::Images if window.start < at && window.end < end => window = 0..0,
+                ChunkKind::Images => {
+                    let content = &self.buf[from + CHUNK_HEADER..(window.end - window.start) as usize];
+                    let list = List::decode(content).filter(|list| list.image_bytes == self.image_bytes);
+                    before = None;
+                    let Some(List { images, .. }) = list else {
+                        at = behind;
+                        continue;
+                    };
+                    let first = at + (CHUNK_HEADER + List::head_bytes(images.len())) as u64;
+                    for (index, image) in images.iter().enumerate().filter(|(_, image)| wanted(image)) {
+                        let offset = first + (index * self.image_bytes) as u64;
+                        self.found.insert(*image, At { files, sequence, offset });
+                    }
+                    // The list has a checksum of its own; the header's length may be wrong.
+                    let bytes = CHUNK_HEADER + List::bytes_with(images.len(), self.image_bytes);
+                    at += bytes.next_multiple_of(UNIT) as u64;
                 }
-                let content = &self.buf[from + CHUNK_HEADER..(window.end - window.start) as usize];
-                let list = List::decode(content).filter(|list| list.image_bytes == self.image_bytes);
-                let Some(list) = list else {
-                    at += UNIT as u64;
-                    continue;
-                };
-                let first = at + (CHUNK_HEADER + List::head_bytes(list.images.len())) as u64;
-                for (index, image) in list.images.iter().enumerate().filter(|(_, image)| wanted(image)) {
-                    let offset = first + (index * self.image_bytes) as u64;
-                    self.found.insert(*image, At { files, sequence, offset });
-                }
             }
-            at += chunk.padded() as u64;
         }
-        Ok(())
     }
 
     /// Whether there is this image.
@@ -342,5 +356,42 @@ mod tests {
         std::fs::write(&path, file).expect("written");
         let writer = ArchiveWriter::open(files, DATABASE, SEGMENT_BYTES_MIN).expect("opened");
         assert_eq!(writer.end(), Some(Lsn(4396)));
+    }
+
+    /// Cause: the length in a chunk's header was taken as it stood, without its checksum. Effect:
+    /// one flipped bit of it hid the images of the next chunks.
+    #[test]
+    fn a_wrong_length_hides_no_images() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = ArchiveFiles::new(dir.path());
+        let mut writer = ArchiveWriter::open(files.clone(), DATABASE, 1 << 20).expect("opened");
+        let mark = EpochMark { epoch: Epoch(1), start: Lsn(4096), previous_end: Lsn(4096) };
+        let (bytes, mut written) = (vec![5; 1024], Vec::new());
+        for lsn in (4096..5096).step_by(100) {
+            let piece = Piece { mark, first: Lsn(lsn), resume: Lsn(lsn + 100) };
+            written.push(image(1, lsn, &bytes));
+            writer.append_images(piece, &written[written.len() - 1..], &bytes, 1).expect("appended");
+            writer.append(piece, &[1; 100], 1).expect("appended");
+        }
+        writer.seal().expect("sealed");
+        let path = files.path(1);
+        let whole = std::fs::read(&path).expect("read");
+        let tag = database_tag(DATABASE);
+        let chunks = whole.chunks_exact(UNIT).map(|unit| ChunkHeader::decode(tag, 1, unit));
+        let chunks: Vec<usize> =
+            chunks.enumerate().filter_map(|(unit, chunk)| chunk.map(|_| unit * UNIT)).collect();
+        assert_eq!(chunks.len(), 21, "images, log and the seal");
+        for at in chunks {
+            // Of its kind and its length.
+            for bit in (8 * 6..8 * 7).chain(8 * 12..8 * 16) {
+                let mut file = whole.clone();
+                file[at + bit / 8] ^= 1 << (bit % 8);
+                std::fs::write(&path, file).expect("written");
+                let images = Images::find(&[dir.path()], DATABASE, 1024, &|_| true).expect("found");
+                let missing = written.iter().filter(|image| !images.has(image)).count();
+                // Those of the chunk itself, which is none by its header.
+                assert!(missing <= 1, "byte {at}, bit {bit}: {missing} are missing");
+            }
+        }
     }
 }
