@@ -386,10 +386,18 @@ impl LockTable {
         (blockers, holds)
     }
 
-    /// Whom `me` must let go first before it locks a range for reading. What it has locked already
-    /// is none of theirs.
-    pub fn ahead_in(&self, me: TxnId, tree: TreeId, range: &KeyRange) -> Option<TxnId> {
-        self.queue.ahead_in(me, tree, |key| range.contains(key) && !self.range_covers(me, tree, key))
+    /// Whom `me` must let go first before it locks a range for reading: none that joined the queue
+    /// from ticket `before` on, which the first look fills in. What it has locked already is none
+    /// of theirs.
+    pub fn ahead_in(
+        &self,
+        me: TxnId,
+        tree: TreeId,
+        range: &KeyRange,
+        before: &mut Option<u64>,
+    ) -> Option<TxnId> {
+        let wants = |key: &[u8]| range.contains(key) && !self.range_covers(me, tree, key);
+        self.queue.ahead_in(tree, before, wants)
     }
 
     /// Joins the queue, if `me` is not in it.

@@ -159,13 +159,19 @@ impl Transaction {
         let me = self.ensure_state()?;
         let mut request = Request::default();
         self.exposed = true;
-        let reach = reach(tree, from, course, keep)?;
-        let range = course.locked_range(from, reach.as_ref());
-        while request.turn() == Turn::Fair
-            && let Some(ahead) = self.manager.locks.ahead_in(me, tree.id(), &range)
-        {
+        let mut before = None;
+        let (reach, range) = loop {
+            // Anew after each wait: what is inserted meanwhile is not to make the batch longer.
+            let reach = reach(tree, from, course, keep)?;
+            let range = course.locked_range(from, reach.as_ref());
+            if request.turn() != Turn::Fair {
+                break (reach, range);
+            }
+            let Some(ahead) = self.manager.locks.ahead_in(me, tree.id(), &range, &mut before) else {
+                break (reach, range);
+            };
             self.wait_for(None, &Blockers::Ahead(ahead), &mut request)?;
-        }
+        };
         self.manager.locks.lock_range(me, tree.id(), range, &mut self.held);
         loop {
             batch.clear();

@@ -12,11 +12,12 @@
 use super::{Mode, Wanted};
 use crate::ranks;
 use firndb_base::sync::Mutex;
-use firndb_base::sync::atomic::{AtomicUsize, Ordering};
+use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use firndb_base::{TreeId, TxnId};
 
 #[derive(Debug)]
 struct Queued {
+    ticket: u64,
     txn: TxnId,
     hash: u64,
     tree: TreeId,
@@ -24,18 +25,24 @@ struct Queued {
     mode: Mode,
 }
 
-/// Requests in the order in which they joined. Invariant: one at most of each transaction, from
+/// Requests in the order in which they joined, which is that of their tickets. Invariant: one at most of each transaction, from
 /// [`Queue::join`] to [`Queue::leave`], which it calls when its request has ended.
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// How many there are: most requests skip the lock.
     count: AtomicUsize,
     requests: Mutex<Vec<Queued>>,
+    /// Ticket of the next one that joins; changed with the requests locked.
+    next_ticket: AtomicU64,
 }
 
 impl Default for Queue {
     fn default() -> Queue {
-        Queue { count: AtomicUsize::new(0), requests: ranks::QUEUE.mutex(Vec::new()) }
+        Queue {
+            count: AtomicUsize::new(0),
+            requests: ranks::QUEUE.mutex(Vec::new()),
+            next_ticket: AtomicU64::new(0),
+        }
     }
 }
 
@@ -45,7 +52,8 @@ impl Queue {
         if requests.iter().any(|queued| queued.txn == me) {
             return;
         }
-        requests.push(Queued { txn: me, hash, tree, key: key.to_vec(), mode });
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+        requests.push(Queued { ticket, txn: me, hash, tree, key: key.to_vec(), mode });
         self.count.store(requests.len(), Ordering::SeqCst);
     }
 
@@ -71,15 +79,28 @@ impl Queue {
         })
     }
 
-    /// As [`Queue::ahead`], of a range that is to be locked for reading.
+    /// The last request that excludes a range lock for reading, of those with a ticket below
+    /// `before`. The first look fills this in: the reader is not in the queue, and else waited for
+    /// all that join while it waits.
     #[inline]
-    pub(super) fn ahead_in(&self, me: TxnId, tree: TreeId, wants: impl Fn(&[u8]) -> bool) -> Option<TxnId> {
+    pub(super) fn ahead_in(
+        &self,
+        tree: TreeId,
+        before: &mut Option<u64>,
+        wants: impl Fn(&[u8]) -> bool,
+    ) -> Option<TxnId> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return None;
         }
-        self.find_ahead(me, |queued| {
-            queued.tree == tree && queued.mode.excludes(Mode::Shared) && wants(&queued.key)
-        })
+        let requests = self.requests.lock();
+        let before = *before.get_or_insert(self.next_ticket.load(Ordering::Relaxed));
+        let excludes = |queued: &&Queued| {
+            queued.ticket < before
+                && queued.tree == tree
+                && queued.mode.excludes(Mode::Shared)
+                && wants(&queued.key)
+        };
+        requests.iter().rev().find(excludes).map(|queued| queued.txn)
     }
 
     #[cold]
@@ -92,6 +113,9 @@ impl Queue {
     pub(super) fn check(&self) {
         let requests = self.requests.lock();
         assert_eq!(self.count.load(Ordering::SeqCst), requests.len(), "the queue's requests are counted");
+        let next = self.next_ticket.load(Ordering::Relaxed);
+        assert!(requests.iter().all(|queued| queued.ticket < next), "tickets are given out in order");
+        assert!(requests.is_sorted_by(|a, b| a.ticket < b.ticket), "requests are in the order of tickets");
         for (n, queued) in requests.iter().enumerate() {
             assert!(
                 requests[..n].iter().all(|before| before.txn != queued.txn),

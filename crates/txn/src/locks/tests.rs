@@ -236,9 +236,15 @@ fn those_that_come_later_let_the_queue_go_first() {
     assert_eq!(lock(4, Mode::Shared, Turn::First), Ok(()));
     let holder = Err(Refused::Blocked(Blockers::Holders(vec![TxnId(4)])));
     assert_eq!(lock(2, Mode::Exclusive, Turn::Fair), holder, "nothing is ahead of the first");
-    assert_eq!(table.ahead_in(TxnId(5), TREE, &KeyRange::ALL), Some(TxnId(3)));
-    assert_eq!(table.ahead_in(TxnId(5), TREE, &KeyRange::of_key(b"l")), None);
+    assert_eq!(table.ahead_in(TxnId(5), TREE, &KeyRange::ALL, &mut None), Some(TxnId(3)));
+    assert_eq!(table.ahead_in(TxnId(5), TREE, &KeyRange::of_key(b"l"), &mut None), None);
     assert_eq!(blockers(&table, 5, TREE, b"l"), []);
+    let mut before = None;
+    assert_eq!(table.ahead_in(TxnId(5), TREE, &KeyRange::ALL, &mut before), Some(TxnId(3)));
+    table.join_queue(TxnId(6), wanted(Mode::Exclusive));
+    let still = table.ahead_in(TxnId(5), TREE, &KeyRange::ALL, &mut before);
+    assert_eq!(still, Some(TxnId(3)), "the other joined after the first look");
+    table.queue.leave(TxnId(6));
     table.queue.leave(TxnId(2));
     table.queue.leave(TxnId(3));
     table.check();

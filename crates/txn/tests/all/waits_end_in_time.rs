@@ -4,9 +4,13 @@
 use crate::common::World;
 use firndb_base::clock;
 use firndb_base::sim::{self, Policy, SimOptions};
+use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::sync::{Arc, thread};
+use firndb_btree::Position;
 use firndb_log::LogClass;
-use firndb_txn::{CancelToken, Isolation, ManagerOptions, RowValue, TxnErrorKind, TxnOptions};
+use firndb_txn::{
+    CancelToken, Course, Isolation, ManagerOptions, RowBatch, RowValue, TxnErrorKind, TxnOptions,
+};
 use std::time::Duration;
 
 /// A rollback that is put off gives its explicit locks back, and a waiter that came to sleep just
@@ -201,4 +205,42 @@ fn those_that_meant_to_share_a_row_lock_it_one_after_the_other() {
         sharers.into_iter().map(|sharer| sharer.join().expect("no panic")).collect::<Vec<_>>()
     });
     assert_eq!(outcome.expect("it ends").value, [(Some(false), true); 2]);
+}
+
+/// A scan is not in the queue: it once waited for each request that joined while it waited.
+#[test]
+fn a_scan_waits_for_the_requests_that_were_in_the_queue_before_it_and_no_others() {
+    let outcome = sim::run(SimOptions::seeded(11), || {
+        let world = Arc::new(World::new(ManagerOptions::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..48u8)
+            .map(|number| {
+                let (world, stop) = (world.clone(), stop.clone());
+                thread::spawn("writer", move || {
+                    while !stop.load(Ordering::SeqCst) {
+                        let mut txn = world.begin_at(Isolation::ReadCommitted);
+                        txn.put(&world.tree, &[b'h', number % 4], b"value").expect("waited");
+                        clock::sleep(Duration::from_millis(1));
+                        txn.commit().expect("committed");
+                    }
+                })
+                .expect("a thread")
+            })
+            .collect();
+        clock::sleep(Duration::from_millis(100));
+        let mut scanner = world.manager.begin(TxnOptions {
+            isolation: Isolation::Serializable,
+            lock_deadline: Some(Duration::from_secs(5)),
+            ..TxnOptions::default()
+        });
+        let mut batch = RowBatch::new();
+        let outcome = scanner.scan(&world.tree, &Position::Start, Course::forward(None), &mut batch);
+        drop(scanner);
+        stop.store(true, Ordering::SeqCst);
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        world.manager.check();
+        outcome.map(|_| batch.len())
+    });
+    let rows = outcome.expect("it ends").value;
+    assert_eq!(rows.expect("its turn comes"), 4);
 }
