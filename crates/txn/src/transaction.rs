@@ -381,6 +381,9 @@ impl Transaction {
         for &id in blockers.as_slice() {
             look_again |= note_releases(releases_met, id, manager.releases(id));
         }
+        if releases_met.len() > RELEASES_KEPT {
+            releases_met.retain(|(id, _)| blockers.as_slice().contains(id) || !manager.has_ended(*id));
+        }
         if look_again {
             return Ok(());
         }
@@ -389,7 +392,7 @@ impl Transaction {
         {
             return Ok(());
         }
-        if let Some(wanted) = wanted.filter(|_| request.sleeps >= PASSED_MAX && !*queued) {
+        if let Some(wanted) = wanted.filter(|_| request.passed >= PASSED_MAX && !*queued) {
             *queued = true;
             manager.locks.join_queue(me, wanted);
         }
@@ -404,7 +407,7 @@ impl Transaction {
         manager.check_usable()?;
         match outcome? {
             Waited::NotAtAll => {}
-            Waited::Slept => request.sleeps += 1,
+            Waited::Slept => request.note_sleep(blockers),
             Waited::GoesFirst => request.goes_first = true,
         }
         Ok(())
@@ -453,6 +456,9 @@ pub(crate) fn too_many_locks() -> TxnError {
         ),
     )
 }
+
+/// With more notes than these of blockers that released locks, those of ended ones are dropped.
+const RELEASES_KEPT: usize = 64;
 
 /// How often a transaction was known to have given locks back when it was met.
 fn met(releases_met: &[(TxnId, u32)], id: TxnId) -> u32 {
