@@ -179,9 +179,9 @@ fn hash_of(tree: TreeId, key: &[u8]) -> u64 {
 }
 
 impl LockTable {
-    /// Locks a key, or returns the transactions that forbid it. Called under the latch of the key's
-    /// leaf, after its row was found free; or by recovery; or by one that has the intention lock, so
-    /// that no other transaction is writing the row.
+    /// Locks a key, or returns the transactions that forbid it. Called under the latch of the
+    /// key's leaf, after its row was found free; or by recovery; or by one that has the intention
+    /// lock, so that no other transaction is writing the row.
     pub fn lock_key(
         &self,
         me: TxnId,

@@ -25,8 +25,9 @@ struct Queued {
     mode: Mode,
 }
 
-/// Requests in the order in which they joined, which is that of their tickets. Invariant: one at most of each transaction, from
-/// [`Queue::join`] to [`Queue::leave`], which it calls when its request has ended.
+/// Requests in the order in which they joined, which is that of their tickets. Invariant: one at
+/// most of each transaction, from [`Queue::join`] to [`Queue::leave`], which it calls when its
+/// request has ended.
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// How many there are: most requests skip the lock.
