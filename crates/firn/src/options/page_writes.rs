@@ -39,7 +39,7 @@ struct Costs {
 impl Costs {
     fn of(profile: &DeviceProfile, page_size: usize) -> Costs {
         let costs = DeviceCosts::of(profile);
-        // Of one page, in requests of so many.
+        // Of one page, in requests of this number of pages.
         let each_us = |access, order, pages: u64| {
             let (bytes, span_bytes) = (pages * page_size as u64, profile.capacity_bytes);
             let submission = Submission::Steady;

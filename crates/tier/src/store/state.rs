@@ -70,7 +70,7 @@ pub struct Store {
     /// Of the device: writers of pages and of metadata share them.
     pub(super) syncs: Syncs,
     pub(super) counters: Counters,
-    /// Of the state: bytes by which the map's budget should grow, for those who ask often.
+    /// Of the state: bytes by which the map's budget should grow. Read without the lock.
     pub(super) map_wants: AtomicUsize,
 }
 
