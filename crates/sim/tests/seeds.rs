@@ -48,7 +48,7 @@ fn a_broken_write_ahead_rule_is_noticed() {
 fn a_flash_cache_that_comes_back_wrong_is_noticed() {
     for canary in [Canary::CacheRestore, Canary::CacheRebuild] {
         let found = |seed| run(&Scenario::new(seed).with_broken_cache(canary)).wrong.join("; ");
-        let noticed = (0..20).map(found).find(|wrong| wrong.contains("redo has missed it"));
+        let noticed = (0..60).map(found).find(|wrong| wrong.contains("redo has missed it"));
         assert!(noticed.is_some(), "{canary:?}: no stale page was seen");
     }
 }
