@@ -172,7 +172,6 @@ fn print_stat(
     tables::print(rows);
 }
 
-/// What the places of the store are used for, and what was written to empty some.
 fn print_map(store: &TierStatistics) {
     say!(
         "  page map: {} of DRAM; since opening {} pages ({}) read, {} ({}) written",
@@ -184,6 +183,7 @@ fn print_map(store: &TierStatistics) {
     );
 }
 
+/// What the places of the store are used for, and what was written to empty some.
 fn print_space(store: &TierStatistics, page_size: usize) {
     let bytes = |places: u64| size::show(places * page_size as u64);
     say!(

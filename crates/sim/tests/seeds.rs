@@ -42,8 +42,8 @@ fn a_broken_write_ahead_rule_is_noticed() {
 }
 
 /// What only a flash cache has, forgotten at an opening; what it had, made anew from too little
-/// log. Nearly every seed notices each, by rows or by errors; one in thirty
-/// does by a page that is read.
+/// log. Nearly every seed notices each, by rows or by errors; one in thirty does by a page that is
+/// read.
 #[test]
 fn a_flash_cache_that_comes_back_wrong_is_noticed() {
     for canary in [Canary::CacheRestore, Canary::CacheRebuild] {

@@ -3,7 +3,6 @@
 use crate::error::{TxnError, TxnErrorKind};
 use crate::kept::Kept;
 use crate::locks::{Blockers, EXCLUSIVE_MAX, HeldLocks, Wanted};
-
 use crate::manager::TxnManager;
 use crate::options::{Isolation, TxnOptions};
 use crate::page_images::OfTransaction;

@@ -1,9 +1,8 @@
 //! A page map that does not fit into its share of DRAM gets frames of the buffer.
 
-use firndb::device::MemoryDevice;
-use firndb::{Database, Devices, Options};
+use crate::support::bed::Bed;
+use firndb::{Database, Options};
 use firndb_base::rng::Rng;
-use std::sync::Arc;
 
 const BUFFER: usize = 1 << 20;
 /// Nine rows a page: 30 MiB, of which the map has some 190 KiB, three times its share.
@@ -15,15 +14,8 @@ fn key(number: u64) -> [u8; 8] {
 
 /// A database of thirty times its buffer.
 fn loaded(options: Options) -> Database {
-    let devices = Devices {
-        superblock: Arc::new(MemoryDevice::new("superblock")),
-        logs: vec![Arc::new(MemoryDevice::new("log"))],
-        store: Arc::new(MemoryDevice::new("store")),
-        store_others: Vec::new(),
-        cache: None,
-    };
     let options = options.buffer_bytes(BUFFER).log(|log| log.devices(1).bytes(16 << 20));
-    let db = options.create_on(devices).expect("created");
+    let db = options.create_on(Bed::new(1).devices()).expect("created");
     let table = db.create_table("rows").expect("a table");
     for first in (0..ROWS).step_by(1000) {
         let mut tx = db.begin();

@@ -113,13 +113,13 @@ impl Store {
     /// Reads the slots of `ids`, which are in the order of their offsets. One that is not read is
     /// returned as zeros.
     fn read_slots(&self, ids: &[(MetaId, Option<u8>)]) -> Vec<Slots> {
-        let slots = [Slot::A, Slot::B];
+        let both = [Slot::A, Slot::B];
         let slot = |page: usize, slot: usize| {
-            let offset = self.geometry.meta_offset(ids[page].0, slots[slot]);
+            let offset = self.geometry.meta_offset(ids[page].0, both[slot]);
             Wanted { offset, page, slot }
         };
         let wants = |wanted: &Wanted| {
-            ids[wanted.page].1.is_none_or(|known| slots[wanted.slot] == Slot::of_sequence(known.into()))
+            ids[wanted.page].1.is_none_or(|known| both[wanted.slot] == Slot::of_sequence(known.into()))
         };
         let mut wanted: Vec<Wanted> =
             (0..ids.len()).flat_map(|page| [slot(page, 0), slot(page, 1)]).filter(wants).collect();

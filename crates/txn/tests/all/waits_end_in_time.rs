@@ -102,63 +102,22 @@ fn a_transaction_that_may_not_wait_does_not_undo_either() {
     }
 }
 
-/// The deadline once restarted with each holder that was there before: a lock that passed from
-/// holder to holder was waited for without end.
-#[test]
-fn a_deadline_holds_however_many_get_the_lock_before() {
+/// What `wait` returns, in a thread of its own, beside transactions that write the row `hot` one
+/// after the other, a second each: the first, and `times` more.
+fn beside_holders_in_turn<T: Send + 'static>(
+    times: usize,
+    wait: impl FnOnce(&World) -> T + Send + 'static,
+) -> T {
     // Threads change only where one waits: the waiter is always late.
     let options = SimOptions { preempt_one_in: 0, ..SimOptions::seeded(3) };
-    let outcome = sim::run(options, || {
+    let outcome = sim::run(options, move || {
         let world = Arc::new(World::new(ManagerOptions::default()));
         let mut first = world.begin();
         first.put(&world.tree, b"hot", b"value").expect("free");
         let other = world.clone();
-        let waiter = thread::spawn("waiter", move || {
-            let mut txn = other.manager.begin(TxnOptions {
-                isolation: Isolation::ReadCommitted,
-                lock_deadline: Some(Duration::from_millis(3500)),
-                ..TxnOptions::default()
-            });
-            let began = clock::now();
-            let outcome = txn.put(&other.tree, b"hot", b"waiter");
-            (outcome, began.elapsed())
-        })
-        .expect("a thread");
+        let waiter = thread::spawn("waiter", move || wait(&other)).expect("a thread");
         // The holder commits, and its next transaction has the row again before a waiter can wake.
-        // As often as it does without the queue.
-        for _ in 0..4 {
-            clock::sleep(Duration::from_secs(1));
-            first.commit().expect("committed");
-            first = world.begin_at(Isolation::ReadCommitted);
-            first.put(&world.tree, b"hot", b"value").expect("its own");
-        }
-        waiter.join().expect("no panic")
-    });
-    let (outcome, took) = outcome.expect("no deadlock").value;
-    assert_eq!(outcome.expect_err("it was never free").kind, TxnErrorKind::Timeout);
-    assert!((Duration::from_millis(3500)..Duration::from_secs(4)).contains(&took), "{took:?}");
-}
-
-/// There was no queue: a lock that passed from holder to holder was never got.
-#[test]
-fn a_writer_that_is_passed_over_again_and_again_is_let_go_first() {
-    let options = SimOptions { preempt_one_in: 0, ..SimOptions::seeded(3) };
-    let outcome = sim::run(options, || {
-        let world = Arc::new(World::new(ManagerOptions::default()));
-        let mut first = world.begin();
-        first.put(&world.tree, b"hot", b"value").expect("free");
-        let other = world.clone();
-        let waiter = thread::spawn("waiter", move || {
-            let mut txn = other.begin_at(Isolation::ReadCommitted);
-            let began = clock::now();
-            txn.put(&other.tree, b"hot", b"waiter").expect("let go first");
-            let took = began.elapsed();
-            clock::sleep(Duration::from_secs(1));
-            txn.commit().expect("committed");
-            took
-        })
-        .expect("a thread");
-        for _ in 0..20 {
+        for _ in 0..times {
             clock::sleep(Duration::from_secs(1));
             first.commit().expect("committed");
             first = world.begin_at(Isolation::ReadCommitted);
@@ -167,7 +126,40 @@ fn a_writer_that_is_passed_over_again_and_again_is_let_go_first() {
         world.manager.check();
         waiter.join().expect("no panic")
     });
-    let took = outcome.expect("no deadlock").value;
+    outcome.expect("no deadlock").value
+}
+
+/// The deadline once restarted with each holder that was there before: a lock that passed from
+/// holder to holder was waited for without end.
+#[test]
+fn a_deadline_holds_however_many_get_the_lock_before() {
+    // As often as the row is written before a waiter is let go first.
+    let (outcome, took) = beside_holders_in_turn(4, |world| {
+        let mut txn = world.manager.begin(TxnOptions {
+            isolation: Isolation::ReadCommitted,
+            lock_deadline: Some(Duration::from_millis(3500)),
+            ..TxnOptions::default()
+        });
+        let began = clock::now();
+        let outcome = txn.put(&world.tree, b"hot", b"waiter");
+        (outcome, began.elapsed())
+    });
+    assert_eq!(outcome.expect_err("it was never free").kind, TxnErrorKind::Timeout);
+    assert!((Duration::from_millis(3500)..Duration::from_secs(4)).contains(&took), "{took:?}");
+}
+
+/// There was no queue: a lock that passed from holder to holder was never got.
+#[test]
+fn a_writer_that_is_passed_over_again_and_again_is_let_go_first() {
+    let took = beside_holders_in_turn(20, |world| {
+        let mut txn = world.begin_at(Isolation::ReadCommitted);
+        let began = clock::now();
+        txn.put(&world.tree, b"hot", b"waiter").expect("let go first");
+        let took = began.elapsed();
+        clock::sleep(Duration::from_secs(1));
+        txn.commit().expect("committed");
+        took
+    });
     assert!((Duration::from_secs(4)..Duration::from_secs(6)).contains(&took), "{took:?}");
 }
 
