@@ -3,8 +3,10 @@
 //!
 //! A database that lies in DRAM as a whole is read once and warmed up; then each operation runs in
 //! a function of its own, and callgrind counts nothing else. Counts do not depend on the load of
-//! the machine, so that a change of a few per cent can be seen; of two measurements the lower one
-//! counts. `table.txt` holds the counts of the code as it is checked in.
+//! the machine, so that a change of a few per cent can be seen. What the engine's own threads do in
+//! between moves some of them a little, so that a check measures up to three times and takes the
+//! lowest. `table.txt` holds the counts of the code as it is checked in: of three measurements the
+//! middle ones, since the lowest of a count that varies would make the next check fail by chance.
 //!
 //! ```sh
 //! cargo run --release -p firndb-adapter --example hotpath              # measures, and prints a table
@@ -32,6 +34,9 @@ type Error = Box<dyn std::error::Error>;
 
 /// How much the count of an operation may rise before `--check` fails: 2 %.
 const RISE_MAX: f64 = 0.02;
+
+/// How often an operation is measured: for `--write`, and for `--check` until no count is too high.
+const MEASUREMENTS: usize = 3;
 
 /// The checked-in counts.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hotpath/table.txt");
@@ -65,9 +70,9 @@ fn run() -> Result<ExitCode, Error> {
             println!("the dumps are {dir}/dump.*, in this order: callgrind_annotate shows them by function");
         }
         ["--write"] => {
-            let counts = least(measure(false)?, measure(false)?);
-            print(&counts);
-            std::fs::write(TABLE, render(&counts)?)?;
+            let text = render(&middle([measure(false)?, measure(false)?, measure(false)?]))?;
+            print!("{text}");
+            std::fs::write(TABLE, text)?;
         }
         ["--check"] => return check(),
         ["--cache"] => return idle_cost(Tier::Cache),
@@ -147,10 +152,9 @@ fn compiler() -> Result<String, Error> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-fn render(counts: &[(String, Counts)]) -> Result<String, Error> {
+fn render(rows: &[(String, Row)]) -> Result<String, Error> {
     let mut text = format!("# {}\n# operation, instructions, lock-prefixed instructions\n", compiler()?);
-    for (name, counted) in counts {
-        let Row { instructions, locked } = row(counted);
+    for (name, Row { instructions, locked }) in rows {
         text.push_str(&format!("{name} {instructions:.0} {locked:.1}\n"));
     }
     Ok(text)
@@ -185,12 +189,14 @@ fn check() -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut counts = measure(false)?;
-    if !rises(&expected, &counts).is_empty() {
-        // What the engine's own threads do in between moves the counts of TPC-C a little.
-        counts = least(counts, measure(false)?);
+    let mut worse = rises(&expected, &counts);
+    for _ in 1..MEASUREMENTS {
+        if !worse.is_empty() {
+            counts = least(counts, measure(false)?);
+            worse = rises(&expected, &counts);
+        }
     }
     print(&counts);
-    let worse = rises(&expected, &counts);
     for line in &worse {
         println!("{line}");
     }
@@ -202,10 +208,28 @@ fn check() -> Result<ExitCode, Error> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Of each operation the measurement with fewer instructions.
-fn least(one: Vec<(String, Counts)>, other: Vec<(String, Counts)>) -> Vec<(String, Counts)> {
-    let pairs = one.into_iter().zip(other);
-    pairs.map(|(one, other)| if one.1.instructions <= other.1.instructions { one } else { other }).collect()
+/// The lower of two measurements, for each count by itself.
+fn least(mut one: Vec<(String, Counts)>, other: Vec<(String, Counts)>) -> Vec<(String, Counts)> {
+    for ((_, one), (_, other)) in one.iter_mut().zip(other) {
+        one.instructions = one.instructions.min(other.instructions);
+        one.locked = one.locked.min(other.locked);
+    }
+    one
+}
+
+/// The middle of the measurements, for each count by itself.
+fn middle(measured: [Vec<(String, Counts)>; MEASUREMENTS]) -> Vec<(String, Row)> {
+    let of = |at: usize, count: fn(Row) -> f64| {
+        let mut counts: Vec<f64> = measured.iter().map(|rows| count(row(&rows[at].1))).collect();
+        counts.sort_by(f64::total_cmp);
+        counts[MEASUREMENTS / 2]
+    };
+    let names = measured[0].iter().map(|(name, _)| name.clone()).enumerate();
+    names
+        .map(|(at, name)| {
+            (name, Row { instructions: of(at, |row| row.instructions), locked: of(at, |row| row.locked) })
+        })
+        .collect()
 }
 
 /// A sentence for each count that rose too much, and for each operation that the table and the
@@ -251,6 +275,13 @@ mod tests {
         assert_eq!(rises(&expected, &now(10_000, 120)), ["get: locked rose from 10.0 to 12.0"]);
         assert_eq!(rises(&expected, &[]).len(), 1);
         assert_eq!(rises(&[], &now(1, 1)).len(), 1);
-        assert_eq!(least(now(10_300, 90), now(10_000, 100)), now(10_000, 100));
+        assert_eq!(least(now(10_300, 90), now(10_000, 100)), now(10_000, 90));
+    }
+
+    #[test]
+    fn the_table_holds_the_middle_of_three_measurements() {
+        let now = |instructions, locked| vec![("get".to_owned(), counted(instructions, locked))];
+        let rows = middle([now(10_300, 90), now(10_000, 110), now(10_100, 100)]);
+        assert_eq!(rows, [("get".to_owned(), Row { instructions: 1010.0, locked: 10.0 })]);
     }
 }
