@@ -195,6 +195,13 @@ impl Array {
         self.settle(failures).into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
     }
 
+    /// Has every member that is written do what is mere advice: one that cannot has missed nothing,
+    /// and is as good as before. Fails with the first failure.
+    fn advise(&self, work: impl FnMut(usize) -> Option<Work>) -> Result<(), DeviceError> {
+        let failures = self.lanes.run(self.jobs(work));
+        failures.into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
+    }
+
     /// Begins reads by `begin`, and waits until each has its bytes. Requests to members that are
     /// late stay under way in the `Reads` that began them, and the next caller that uses those
     /// takes their bytes and drops them: dropping the `Reads` now would wait for the late members.
@@ -343,7 +350,7 @@ impl Device for Array {
         // Nobody mends what is cut off.
         let _taken = self.ranges.take_one(len..u64::MAX);
         let _length = self.length.lock();
-        self.each(|_| Some(Work::Shrink(bytes)))
+        self.advise(|_| Some(Work::Shrink(bytes)))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -368,7 +375,7 @@ impl Device for Array {
         }
         let _taken = self.ranges.take_one(offset..offset + len);
         let mut own = |member: usize| Some(std::mem::take(&mut ranges[member])).filter(|own| !own.is_empty());
-        self.each(|member| own(member).map(Work::Discard))
+        self.advise(|member| own(member).map(Work::Discard))
     }
 }
 

@@ -200,6 +200,14 @@ fn print_space(store: &TierStatistics, page_size: usize) {
         store.groups_emptied,
         store.deltas_merged + store.deltas_merged_for_reads
     );
+    if store.discards_failed > 0 {
+        say!(
+            "  the device refused to take space back {} times since opening and keeps that of {} groups: tried again \
+             later, and by firn compact",
+            store.discards_failed,
+            store.groups_kept
+        );
+    }
     if store.segments_opened > 0 {
         say!(
             "  segments: {} whole; since opening {} opened, {} emptied, {} places elsewhere",

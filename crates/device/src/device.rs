@@ -140,7 +140,8 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     fn shrink(&self, len: u64) -> Result<(), DeviceError>;
 
     /// Discards the range: its contents are undefined until written again, and writing it again may
-    /// find the file system full. May do nothing.
+    /// find the file system full. May do nothing. An error says that the device has kept the space,
+    /// and harms nothing else.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 

@@ -333,7 +333,11 @@ impl Device for FileDevice {
         // First what callers see: nothing new starts beyond the new end.
         let old = self.len.swap(new, Ordering::AcqRel);
         assert!(new < old);
-        space::set_length(&self.file, new)
+        space::set_length(&self.file, new).inspect_err(|_| {
+            // As long as it was, if it was not cut: then the next call tries that again.
+            let is_cut = space::length(&self.file).is_none_or(|found| found < old);
+            self.len.store(if is_cut { new } else { old }, Ordering::Release);
+        })
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {

@@ -244,6 +244,10 @@ pub struct TierStatistics {
     pub images_moved: u64,
     /// Sparse groups of places that were emptied and given back.
     pub groups_emptied: u64,
+    /// Calls that should have given space back, and failed.
+    pub discards_failed: u64,
+    /// Groups whose space the device keeps therefore, although the store does without it.
+    pub groups_kept: u64,
     /// Places taken elsewhere, for lack of a whole segment, where writes go to those.
     pub places_scattered: u64,
     /// Syncs of the device.

@@ -52,6 +52,7 @@ mod clean_space;
 mod copies;
 mod deferred;
 mod delta;
+mod discards;
 mod dropped;
 mod entry;
 mod geometry;
@@ -127,6 +128,7 @@ use carried::Carried;
 use circle::{Cleaning, Extent};
 use deferred::Deferred;
 use delta::{Deltas, Flushing};
+use discards::Discards;
 use firndb_base::sync::atomic::AtomicUsize;
 use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
@@ -250,6 +252,7 @@ impl Store {
             recount: false,
             mirror: None,
             deltas: Deltas::default(),
+            discards: Discards::default(),
         };
         let store = Store {
             device,

@@ -34,13 +34,18 @@ pub(super) fn set_length(file: &Transfers, len: u64) -> Result<(), DeviceError> 
     file.sync_all()
 }
 
-/// Returns the range to the file system, which may not support that. A block device unmaps it if it
+/// How long the file is now, if the file system says so.
+pub(super) fn length(file: &Transfers) -> Option<u64> {
+    rustix::fs::fstat(file.fd()).ok().and_then(|found| u64::try_from(found.st_size).ok())
+}
+
+/// Returns the range to the file system, which fails if that does not support it. A block device unmaps it if it
 /// can do so by writing zeros (Linux 4.9 and later). One that can only discard keeps it: that takes
 /// an `ioctl`, which is `unsafe`, and gains nothing that is needed.
 pub(super) fn punch(file: &Transfers, offset: u64, len: u64) -> Result<(), DeviceError> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match retry_on_intr(|| rustix::fs::fallocate(file.fd(), flags, offset, len)) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Ok(()) => Ok(()),
         Err(errno) => Err(file.failed(&format!("discarding {len} bytes at offset {offset}"), errno)),
     }
 }

@@ -8,6 +8,12 @@
 //! Another group without a used place keeps its metadata and returns the space of its places: a map
 //! record notes it and is made durable first. Before its places are used again they are written
 //! with zeros, so that a full file system is found *then*, not when a page must be written.
+//!
+//! What the device itself does of all that is advice (`discards.rs`): map and header, which are
+//! durable before, do without the space in any case. A device that keeps its length after the header
+//! counts a group less has stale bytes at its end: growth writes the metadata of a new group before
+//! the header counts it, and nothing reads a place before it was written. What redo says of the
+//! group that is gone is skipped by the header's LSN.
 
 use super::circle::Extent;
 use super::geometry::Place;
@@ -54,6 +60,9 @@ impl Store {
         self.poison.check()?;
         let journal = self.journal()?;
         let mut header = self.growth.lock();
+        if self.discard_again(&header)? {
+            return Ok(Progress::Worked);
+        }
         let (last, victim) = {
             let mut state = self.state.lock();
             state.space.release_freed(&self.geometry, journal.durable());
@@ -69,7 +78,8 @@ impl Store {
                 return Ok(Progress::Idle);
             }
             let vacant = may_move && state.space.is_vacant(&self.geometry, last);
-            (vacant.then_some(last), state.space.empty_group(&self.geometry))
+            let may_discard = extent == Extent::Tight || !state.discards.has_kept();
+            (vacant.then_some(last), state.space.empty_group(&self.geometry).filter(|_| may_discard))
         };
         match (last, victim) {
             (Some(last), _) => self.cut_off(&mut header, last),
@@ -153,10 +163,12 @@ impl Store {
         let end = self.geometry.group_offset(last).expect("smaller than the file");
         let old_end = self.geometry.group_offset(header.groups).expect("as large as the file");
         *header = self.store_header(header, last, self.journal()?.durable())?;
-        self.device.shrink(end)?;
+        self.forget_discard(last);
         // A raw device keeps its length.
-        if let Some(len) = old_end.min(self.device.len()).checked_sub(end).filter(|len| *len > 0) {
-            self.device.discard(end, len)?;
+        if self.cut_to(header)
+            && let Some(len) = old_end.min(self.device.len()).checked_sub(end).filter(|len| *len > 0)
+        {
+            self.discard_beyond(end, len);
         }
         Ok(Progress::Worked)
     }
@@ -195,8 +207,7 @@ impl Store {
             .change_backing(group, Backing::Returned)
             .inspect_err(|_| self.state.lock().space.unlearn(group))?;
         self.flush_log(durable)?;
-        let start = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
-        self.device.discard(start, self.geometry.places_per_group * self.geometry.page_size as u64)?;
+        self.discard_hole(group);
         Ok(())
     }
 
@@ -225,7 +236,7 @@ impl Store {
                 let error = TierError::from(error);
                 match full {
                     // The group stays a hole: the file system gets back what it had for it.
-                    true => self.device.discard(start, offset - start)?,
+                    true => self.discard_hole(group),
                     false => self.poison.set(&error),
                 }
                 return Err(error);
@@ -233,6 +244,7 @@ impl Store {
             (offset, left) = (offset + len, left - len);
         }
         self.sync_device()?;
+        self.forget_discard(group);
         self.change_backing(group, Backing::InUse)?;
         self.learn(group)?;
         Ok(true)

@@ -125,6 +125,8 @@ impl Store {
         let end = end.ok_or_else(|| {
             TierError::new(TierErrorKind::Full, "the store has reached the largest size its format allows")
         })?;
+        // What was not cut off may have no space: growing into it would not give it any.
+        self.cut_again(header);
         self.device.grow(end, Fill::Reserved)?;
         // A record about an earlier group of this number is durable (see `give_back`), so redo must
         // skip it; a record not yet durable can only concern the new group, so redo must not skip

@@ -232,6 +232,13 @@ impl Space {
     pub(crate) fn unbacked_group(&self) -> Option<u64> {
         self.unbacked.first().copied()
     }
+    /// The learned groups without space on the device for their places.
+    pub(crate) fn unbacked_groups(&self) -> impl Iterator<Item = u64> {
+        self.unbacked.iter().copied()
+    }
+    pub(crate) fn is_unbacked(&self, group: u64) -> bool {
+        self.unbacked.contains(&group)
+    }
     /// The last learned group of which all places are available.
     pub(crate) fn empty_group(&self, geometry: &Geometry) -> Option<u64> {
         let all = geometry.places_per_group as u32;

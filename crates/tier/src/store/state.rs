@@ -7,6 +7,7 @@ use super::carried::Carried;
 use super::circle::Cleaning;
 use super::deferred::Deferred;
 use super::delta::{Deltas, Flushing};
+use super::discards::Discards;
 use super::entry::Entry;
 use super::geometry::Geometry;
 use super::header::Header;
@@ -98,6 +99,7 @@ pub(crate) struct State {
     /// The part of the map that a running check has walked.
     pub(super) mirror: Option<Mirror>,
     pub(super) deltas: Deltas,
+    pub(super) discards: Discards,
 }
 
 impl State {
@@ -254,6 +256,7 @@ pub(super) struct Counters {
     pub(super) images_moved: AtomicU64,
     pub(super) segments_emptied: AtomicU64,
     pub(super) groups_emptied: AtomicU64,
+    pub(super) discards_failed: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64, by: usize) {

@@ -38,6 +38,8 @@ impl Store {
             images_moved: read(&self.counters.images_moved),
             places_scattered: read(&self.counters.places_scattered),
             groups_emptied: read(&self.counters.groups_emptied),
+            discards_failed: read(&self.counters.discards_failed),
+            groups_kept: state.discards.groups(),
             syncs,
             syncs_shared,
             pages_allocated: totals.pages,

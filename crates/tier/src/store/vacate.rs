@@ -97,6 +97,7 @@ impl Store {
         let mut cleaning = self.cleaning.lock();
         cleaning.not_emptied.clear();
         cleaning.refills_left = holes;
+        self.discard_all_again();
     }
 
     /// Ends compaction, or the background's emptying, where it is: closed groups are in use again.
@@ -145,7 +146,9 @@ impl Store {
             return Ok(Progress::Idle);
         }
         let is_idle = cleaning.vacating.is_none();
-        if is_idle && extent == Extent::Spacious && self.written() < cleaning.vacates_from {
+        // What the device does not take back is not worth a copy.
+        let rests = || self.written() < cleaning.vacates_from || self.state.lock().discards.has_kept();
+        if is_idle && extent == Extent::Spacious && rests() {
             return Ok(Progress::Idle);
         }
         if !self.journal()?.has_spare() {

@@ -17,6 +17,7 @@ mod delta_reads;
 mod delta_threads;
 mod delta_walk;
 mod emptied_segments;
+mod discards;
 mod full;
 mod give_back;
 pub(crate) mod harness;

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 const PAGES: usize = 600;
 
 /// A store of which nine in ten pages were freed, all over the file; and the pages that are left.
-fn sparse(device: Arc<dyn Device>, log: &Arc<TestLog>) -> (Store, Vec<PageId>) {
+pub(crate) fn sparse(device: Arc<dyn Device>, log: &Arc<TestLog>) -> (Store, Vec<PageId>) {
     sparse_under(POLICY, device, log)
 }
 
