@@ -54,8 +54,7 @@ pub struct CheckReport {
     pub value_pages: u64,
     /// Log records read and decoded.
     pub log_records: u64,
-    /// Pages that are allocated and belong to nothing: space is lost, no data. Pages of a dropped
-    /// tree that is being freed while the check runs may be among them.
+    /// Pages that are allocated and belong to nothing: space is lost, no data.
     pub leaked_pages: u64,
     /// One sentence for each fault.
     pub damage: Vec<String>,
@@ -96,6 +95,8 @@ impl CheckReport {
 
 /// Most sentences in a report.
 const DAMAGE_MAX: usize = 10_000;
+/// Looks at all trees once more before a page is called leaked.
+const LOOKS_MORE: u32 = 2;
 /// Attempts to read a log that is overwritten each time before it is read.
 const LOG_ATTEMPTS: u32 = 4;
 
@@ -200,6 +201,7 @@ impl Database {
     ) -> Result<(), Error> {
         let engine = self.engine();
         let began = engine.log.end();
+        engine.catalog.settle();
         let mut pages = Pages::new(&engine.store);
         match engine.store.pages(&mut |page, _| pages.allocated.insert(page)) {
             Ok(()) => {}
@@ -244,16 +246,41 @@ impl Database {
             // were walked, is found the second time.
             self.check_named_pages(&mut pages, &mut CheckReport::default());
         }
-        // A page that no tree has had no tree when the walk began, if nothing has changed it since.
-        let Pages { allocated, owned, .. } = pages;
-        let listed = engine.store.pages(&mut |page, version| {
-            let lost = allocated.contains(page) && !owned.contains(page) && version < began;
-            report.leaked_pages += u64::from(lost);
+        let mut lost = self.lost_pages(&pages, began)?;
+        for _ in 0..LOOKS_MORE {
+            if lost == 0 {
+                break;
+            }
+            self.look_again(&mut pages);
+            lost = self.lost_pages(&pages, began)?;
+        }
+        report.leaked_pages += lost;
+        Ok(())
+    }
+
+    /// Pages that no tree has. Such a page had none when the walk began, if nothing has changed it
+    /// since.
+    fn lost_pages(&self, pages: &Pages<'_>, began: Lsn) -> Result<u64, Error> {
+        let mut lost = 0;
+        let listed = self.engine().store.pages(&mut |page, version| {
+            let is_lost = pages.allocated.contains(page) && !pages.owned.contains(page) && version < began;
+            lost += u64::from(is_lost);
         });
         match listed {
             Err(error) if !error.concerns_the_page() => Err(error.into()),
-            _ => Ok(()),
+            _ => Ok(lost),
         }
+    }
+
+    /// Notes the pages of all trees once more, without their leaves: of a tree that was being freed,
+    /// or whose nodes were moving, a walk may have passed some by.
+    fn look_again(&self, pages: &mut Pages<'_>) {
+        let unread = self.engine().catalog.unread_trees();
+        for (_, tree) in unread.into_iter().chain(self.all_trees()) {
+            tree.visit_pages(&mut |page| pages.saw(page));
+        }
+        self.check_named_pages(pages, &mut CheckReport::default());
+        pages.unallocated.clear();
     }
 
     /// Notes the pages that page files and large values hold.
@@ -376,3 +403,6 @@ impl Database {
         logs + devices.store.len() + devices.superblock.len() + cache
     }
 }
+
+#[cfg(test)]
+mod listed;

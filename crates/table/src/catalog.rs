@@ -16,7 +16,7 @@
 
 use crate::catalog_rows;
 use crate::definition::Definition;
-use crate::drops::PendingDrop;
+use crate::drops::{Drops, PendingDrop};
 use crate::error::{TableError, TableErrorKind};
 use crate::load::BeingLoaded;
 use crate::naming::Naming;
@@ -48,7 +48,7 @@ pub struct Catalog {
     /// Held while rows of the system tree are being written.
     pub(crate) writing: Mutex<()>,
     /// Dropped trees that are not freed yet.
-    pub(crate) drops: Mutex<Vec<PendingDrop>>,
+    pub(crate) drops: Mutex<Drops>,
     /// Builds that an earlier epoch of the database did not finish: (table, index).
     pub(crate) leftovers: Mutex<Vec<(TreeId, TreeId)>>,
     pub(crate) being_loaded: Mutex<Vec<BeingLoaded>>,
@@ -124,7 +124,7 @@ impl Catalog {
         for row in stored.dropped.iter().filter(|row| row.naming != Naming::None) {
             manager.register_tree(Tree::open(pool.clone(), row.tree, row.root));
         }
-        let drops = stored.dropped.into_iter().map(PendingDrop::found).collect();
+        let drops = Drops::found(stored.dropped.into_iter().map(PendingDrop::found).collect());
         Ok(Catalog {
             manager,
             system,
@@ -206,9 +206,15 @@ impl Catalog {
             trees.extend(loaded.trees.iter().map(|tree| (what.clone(), (**tree).clone())));
         }
         let drops = self.drops.lock();
-        let dropped = drops.iter().filter(|drop| drop.naming == Naming::None);
-        trees.extend(dropped.map(|drop| (format!("dropped {}", drop.tree), drop.open(&self.manager))));
+        let dropped = drops.rows().filter(|row| row.naming == Naming::None);
+        trees.extend(dropped.map(|row| (format!("dropped {}", row.tree), row.open(&self.manager))));
         trees
+    }
+
+    /// Waits until what others are creating or dropping is so, or not: trees for which pages were
+    /// allocated before are then in one of the lists, or rolled back.
+    pub fn settle(&self) {
+        drop(self.writing.lock());
     }
 
     /// Runs `change` in a transaction of its own and commits it durably. The caller holds

@@ -23,7 +23,7 @@ use crate::walk::Walk;
 use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{Crc32c, PageId, TreeId};
 use firndb_btree::{Direction, Position, Tree};
-use firndb_txn::{Course, RowBatch, Transaction, TxnError, TxnErrorKind};
+use firndb_txn::{Course, RowBatch, Transaction, TxnError, TxnErrorKind, TxnManager};
 use std::ops::Bound;
 
 const OBJECT: &[u8] = b"object/";
@@ -66,6 +66,12 @@ pub(crate) struct TreeRow {
     pub(crate) root: PageId,
     /// Pages that its rows name are freed before it.
     pub(crate) naming: Naming,
+}
+
+impl TreeRow {
+    pub(crate) fn open(&self, manager: &TxnManager) -> Tree {
+        Tree::open(manager.pool().clone(), self.tree, self.root)
+    }
 }
 
 fn chunk_key(what: &[u8], tree: TreeId, chunk: u16) -> Vec<u8> {

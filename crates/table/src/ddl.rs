@@ -110,13 +110,14 @@ impl Catalog {
             }
             Ok(())
         })?;
-        self.tables.write().remove(name);
-        table.shared.exchange(None);
+        // Listed before nothing else names them.
         self.will_free(&state.tree, Naming::None, format!("table {name:?}"));
         if let Some(large) = &state.large {
             self.will_free(large, Naming::LargeParts, format!("large values of table {name:?}"));
         }
         state.indexes.iter().for_each(|index| self.will_free_index(index, name));
+        self.tables.write().remove(name);
+        table.shared.exchange(None);
         Ok(())
     }
 
@@ -219,7 +220,7 @@ impl Catalog {
 
     /// Has the background free a tree whose drop is committed.
     pub(crate) fn will_free(&self, tree: &Arc<Tree>, naming: Naming, what: String) {
-        self.drops.lock().push(PendingDrop::of(tree, naming, what));
+        self.drops.lock().waiting.push(PendingDrop::of(tree, naming, what));
     }
 
     /// Refuses a table of another database, whose definition must not be written into this one.

@@ -98,8 +98,12 @@ impl PendingDrop {
         }
     }
 
-    pub(crate) fn open(&self, manager: &TxnManager) -> Tree {
-        Tree::open(manager.pool().clone(), self.tree, self.root)
+    fn row(&self) -> TreeRow {
+        TreeRow { tree: self.tree, root: self.root, naming: self.naming }
+    }
+
+    fn open(&self, manager: &TxnManager) -> Tree {
+        self.row().open(manager)
     }
 
     /// Whether it is to be freed, and no statement uses it.
@@ -114,6 +118,30 @@ impl PendingDrop {
         }
         let fence = *self.fence.get_or_insert_with(|| manager.fence());
         manager.is_past(fence)
+    }
+}
+
+/// Dropped trees that are not freed yet.
+pub(crate) struct Drops {
+    pub(crate) waiting: Vec<PendingDrop>,
+    /// The one of which a step is freeing some: listed until it is freed.
+    being_freed: Option<TreeRow>,
+}
+
+impl Drops {
+    pub(crate) fn found(waiting: Vec<PendingDrop>) -> Drops {
+        Drops { waiting, being_freed: None }
+    }
+
+    /// All of them.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = TreeRow> {
+        self.waiting.iter().map(PendingDrop::row).chain(self.being_freed)
+    }
+
+    /// Puts back the one of which a step has freed some.
+    fn put_back(&mut self, at: usize, drop: PendingDrop) {
+        self.being_freed = None;
+        self.waiting.insert(at, drop);
     }
 }
 
@@ -135,13 +163,13 @@ impl Catalog {
         }
         let Some(mut drop) = self.take_free_drop() else { return self.reap_step() };
         match self.free_some(&mut drop) {
-            Ok(true) => {}
+            Ok(true) => self.drops.lock().being_freed = None,
             Ok(false) => {
                 drop.attempts = Attempts::default();
-                self.drops.lock().insert(0, drop);
+                self.drops.lock().put_back(0, drop);
             }
             Err(error) if !self.is_to_be_set_aside(&error) => {
-                self.drops.lock().insert(0, drop);
+                self.drops.lock().put_back(0, drop);
                 return Err(error);
             }
             Err(error) => {
@@ -149,7 +177,9 @@ impl Catalog {
                     self.set_aside(&mut drop, &error);
                 }
                 // Others come first, and time passes.
-                self.drops.lock().push(drop);
+                let mut drops = self.drops.lock();
+                let last = drops.waiting.len();
+                drops.put_back(last, drop);
             }
         }
         // A large tree takes long, and large values are to be freed meanwhile.
@@ -159,19 +189,22 @@ impl Catalog {
     /// How many dropped trees wait to be freed.
     #[must_use]
     pub fn pending_drops(&self) -> usize {
-        self.drops.lock().len()
+        self.drops.lock().rows().count()
     }
 
     /// Whether a dropped tree is to be freed that no statement uses.
     #[must_use]
     pub fn has_drops_to_free(&self) -> bool {
-        self.drops.lock().iter().any(PendingDrop::is_unused)
+        let drops = self.drops.lock();
+        drops.being_freed.is_some() || drops.waiting.iter().any(PendingDrop::is_unused)
     }
 
     fn take_free_drop(&self) -> Option<PendingDrop> {
         let mut drops = self.drops.lock();
-        let at = drops.iter_mut().position(|drop| drop.is_free(&self.manager))?;
-        Some(drops.remove(at))
+        let at = drops.waiting.iter_mut().position(|drop| drop.is_free(&self.manager))?;
+        let drop = drops.waiting.remove(at);
+        drops.being_freed = Some(drop.row());
+        Some(drop)
     }
 
     /// One step of a drop; whether it was the last.

@@ -123,10 +123,8 @@ impl Catalog {
         (bytes, rows): (Bytes, &mut dyn Iterator<Item = Result<Row, TableError>>),
     ) -> Result<Table, TableError> {
         check_new(name, &kind, &indexes)?;
-        {
-            let _writing = self.writing.lock();
-            self.check_free(name)?;
-        }
+        let writing = self.writing.lock();
+        self.check_free(name)?;
         // Listed until the transaction has ended.
         let mut listed = Listed { catalog: self, table: None };
         // An error drops the transaction, which rolls it back, the trees included.
@@ -136,6 +134,7 @@ impl Catalog {
         let definition = create_trees(create, name, kind, indexes)?;
         let mut state = State::open(definition, self.manager.pool());
         listed.list(&state);
+        drop(writing);
         let mut entries = Entries { of_indexes: vec![Vec::new(); state.indexes.len()], bytes: 0 };
         let mut last: Option<Vec<u8>> = None;
         txn.load_rows(&state.tree, |txn| {

@@ -4,11 +4,12 @@
 
 use crate::catalog::Catalog;
 use crate::catalog_rows::{self, TreeRow};
-use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
 use crate::naming::{Naming, PageOwner};
 use crate::page_file::{PageFile, PageFileDefinition};
 use crate::schema;
+use firndb_base::TreeId;
+use std::collections::BTreeSet;
 
 impl Catalog {
     /// Creates an empty page file, which takes one page, and one row of the catalog. Durable when
@@ -75,9 +76,10 @@ impl Catalog {
             let row = TreeRow { tree: tree.id(), root: tree.root(), naming: Naming::FileRows };
             catalog_rows::write_dropped(txn, &self.system, row)
         })?;
+        // Listed before nothing else names it.
+        self.will_free(&tree, Naming::FileRows, format!("page file {name:?}"));
         self.page_files.write().remove(name);
         file.close();
-        self.drops.lock().push(PendingDrop::of(&tree, Naming::FileRows, format!("page file {name:?}")));
         Ok(())
     }
 
@@ -108,9 +110,12 @@ impl Catalog {
             let what = format!("large values of table {:?}, being loaded", loaded.name);
             owners.push(PageOwner { what, tree: (**large).clone(), naming: Naming::LargeParts });
         }
-        for drop in self.drops.lock().iter().filter(|drop| drop.naming != Naming::None) {
-            let tree = drop.open(&self.manager);
-            owners.push(PageOwner { what: format!("dropped {}", drop.tree), tree, naming: drop.naming });
+        let listed: BTreeSet<TreeId> = owners.iter().map(|owner| owner.tree.id()).collect();
+        // For a moment a tree that is being dropped is in two lists.
+        let is_other = |row: &TreeRow| row.naming != Naming::None && !listed.contains(&row.tree);
+        for row in self.drops.lock().rows().filter(is_other) {
+            let tree = row.open(&self.manager);
+            owners.push(PageOwner { what: format!("dropped {}", row.tree), tree, naming: row.naming });
         }
         if let Some(tree) = self.superseded.tree() {
             let what = "the marks of superseded pages".to_owned();

@@ -2,6 +2,7 @@
 //! damaged and however full the log is; the rest of the database goes on, now and after every
 //! opening.
 
+mod beside_checks;
 mod in_a_small_log;
 mod of_cached_pages;
 mod of_damaged_trees;
