@@ -8,7 +8,7 @@
 
 use crate::database::Database;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use firndb_base::{PageId, Progress, clock};
 use firndb_tier::store::Vacancy;
 use firndb_tier::{PageTier, TierErrorKind};
@@ -138,13 +138,23 @@ impl Database {
     /// the end of the file by making it shorter. As many places stay free as the store aims at for
     /// writing. Transactions may run meanwhile. `progress` may stop it: what was done stays.
     ///
-    /// Errors: `ReadOnly`, and those of devices and of space. Damaged pages stay where they are.
+    /// Errors: `ReadOnly`, and those of devices and of space; `InUse` while another compaction of
+    /// the database runs: each would use again what the other empties. Damaged pages stay where they
+    /// are.
     pub fn compact(
         &self,
         progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
     ) -> Result<CompactReport, Error> {
         let engine = self.engine();
         engine.check_writable()?;
+        // Refused, rather than delayed: a caller that waits could not stop it by `progress`, and one
+        // that is called by `progress` would wait for itself.
+        let Some(_compacting) = engine.compacting.try_lock() else {
+            return Err(Error::new(
+                ErrorKind::InUse,
+                "a compaction of this database is running: wait until it has ended, or stop it",
+            ));
+        };
         let before = (engine.store_bytes(), self.statistics());
         let mut renumbered = 0;
         let outcome = engine.compact(progress, &mut renumbered);

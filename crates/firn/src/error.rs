@@ -48,7 +48,7 @@ pub enum ErrorKind {
     Failed,
     /// Whether the transaction committed will be known after the next opening.
     Unknown,
-    /// The database is open in another process.
+    /// The database is open in another process; or what was asked for is at work already.
     InUse,
     /// The path cannot be used: missing, no permission, or of a newer format than this program
     /// knows.

@@ -138,6 +138,8 @@ pub(crate) struct Engine {
     /// Held during a step of maintenance: tables are freed by one thread at a time, which removes
     /// no ghost records meanwhile.
     pub maintaining: Mutex<()>,
+    /// Held by the compaction that runs.
+    pub compacting: Mutex<()>,
     pub options: Options,
     /// What queries share.
     pub queries: Queries,
@@ -196,6 +198,7 @@ impl Engine {
             cache_changing: ranks::CACHE_CHANGING.mutex(()),
             settling_shadows: ranks::SHADOW_HOLDS.mutex(()),
             maintaining: Mutex::default(),
+            compacting: Mutex::default(),
             queries: Queries::new(options),
             options: options.clone(),
             closed: AtomicBool::new(false),

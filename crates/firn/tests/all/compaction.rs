@@ -69,6 +69,34 @@ fn all(_: CompactProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
+/// Cause: two compactions emptied groups at once, and one that ended opened what the other had
+/// closed. Effect: neither came to an end while the other ran.
+#[test]
+fn a_second_compaction_is_refused_while_one_runs() {
+    let db = options().create_on(devices()).expect("created");
+    let (table, left) = sparse(&db, 30_000);
+    let (mut refused, mut is_moving) = (0, false);
+    let report = db.compact(&mut |at| {
+        is_moving |= matches!(at, CompactProgress::Moving(..));
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| db.compact(&mut all));
+            let error = second.join().expect("no panic").expect_err("one runs");
+            assert_eq!(error.kind(), ErrorKind::InUse, "{error}");
+        });
+        assert_eq!(db.compact(&mut all).expect_err("one runs").kind(), ErrorKind::InUse);
+        refused += 1;
+        ControlFlow::Continue(())
+    });
+    let report = report.expect("compacted");
+    assert!(report.complete && report.groups_emptied > 0 && is_moving && refused > 10, "{report:?}");
+    let again = db.compact(&mut all).expect("the first has ended");
+    assert_eq!((again.groups_emptied, again.bytes.0), (0, again.bytes.1), "nothing was left to do");
+    // One that is stopped, or fails, lets the next one begin.
+    let stopped = db.compact(&mut |_| ControlFlow::Break(())).expect("stopped");
+    assert!(!stopped.complete && db.compact(&mut all).expect("compacted").complete);
+    assert_eq!(rows(&db, &table), left);
+}
+
 #[test]
 fn space_of_deleted_rows_comes_back_and_what_is_left_stays() {
     for deltas in [Deltas::Off, Deltas::On] {
