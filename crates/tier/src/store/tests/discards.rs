@@ -135,7 +135,10 @@ fn a_device_that_cannot_discard_is_asked_seldom() {
     assert_eq!(asked.snapshot().discards.ops - before, 1);
     let statistics = store.statistics();
     let failed = statistics.discards_failed;
-    assert!(failed <= 4 && statistics.groups_kept == 1, "a few groups at the end are cut off: {statistics:?}");
+    assert!(
+        failed <= 4 && statistics.groups_kept == 1,
+        "a few groups at the end are cut off: {statistics:?}"
+    );
     assert_eq!(statistics.places_returned, store.geometry.places_per_group, "one hole was tried");
     assert!(!store.is_vacating(), "nothing is copied for space that does not come back");
     // Once it can, all comes back.

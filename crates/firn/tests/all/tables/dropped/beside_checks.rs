@@ -36,7 +36,13 @@ fn load(db: &Database, name: &str) {
 /// with each tree.
 fn progressed(phase: &CheckPhase, before: u64) -> u64 {
     match phase {
-        CheckPhase::Pages(done, total) => if done < total { 1 } else { 2 },
+        CheckPhase::Pages(done, total) => {
+            if done < total {
+                1
+            } else {
+                2
+            }
+        }
         CheckPhase::Tree(_) => before.max(2) + 1,
         _ => before,
     }
@@ -103,7 +109,9 @@ fn leaked(seed: u64) -> Vec<u64> {
 /// trees that take several steps to be freed.
 #[test]
 fn no_page_is_called_leaked_beside_tables_that_come_and_go() {
-    let wrong: Vec<(u64, Vec<u64>)> =
-        (0..SEEDS).map(|seed| (seed, leaked(seed))).filter(|(_, found)| found.iter().any(|n| *n > 0)).collect();
+    let wrong: Vec<(u64, Vec<u64>)> = (0..SEEDS)
+        .map(|seed| (seed, leaked(seed)))
+        .filter(|(_, found)| found.iter().any(|n| *n > 0))
+        .collect();
     assert_eq!(wrong, []);
 }
