@@ -272,8 +272,8 @@ impl Database {
         }
     }
 
-    /// Notes the pages of all trees once more, without their leaves: of a tree that was being freed,
-    /// or whose nodes were moving, a walk may have passed some by.
+    /// Notes the pages of all trees once more, without their leaves: of a tree that was being
+    /// freed, or whose nodes were moving, a walk may have passed some by.
     fn look_again(&self, pages: &mut Pages<'_>) {
         let unread = self.engine().catalog.unread_trees();
         for (_, tree) in unread.into_iter().chain(self.all_trees()) {

@@ -139,16 +139,16 @@ impl Database {
     /// writing. Transactions may run meanwhile. `progress` may stop it: what was done stays.
     ///
     /// Errors: `ReadOnly`, and those of devices and of space; `InUse` while another compaction of
-    /// the database runs: each would use again what the other empties. Damaged pages stay where they
-    /// are.
+    /// the database runs: each would use again what the other empties. Damaged pages stay where
+    /// they are.
     pub fn compact(
         &self,
         progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
     ) -> Result<CompactReport, Error> {
         let engine = self.engine();
         engine.check_writable()?;
-        // Refused, rather than delayed: a caller that waits could not stop it by `progress`, and one
-        // that is called by `progress` would wait for itself.
+        // Refused, rather than delayed: a caller that waits could not stop it by `progress`, and
+        // one that is called by `progress` would wait for itself.
         let Some(_compacting) = engine.compacting.try_lock() else {
             return Err(Error::new(
                 ErrorKind::InUse,

@@ -39,9 +39,9 @@ pub(super) fn length(file: &Transfers) -> Option<u64> {
     rustix::fs::fstat(file.fd()).ok().and_then(|found| u64::try_from(found.st_size).ok())
 }
 
-/// Returns the range to the file system, which fails if that does not support it. A block device unmaps it if it
-/// can do so by writing zeros (Linux 4.9 and later). One that can only discard keeps it: that takes
-/// an `ioctl`, which is `unsafe`, and gains nothing that is needed.
+/// Returns the range to the file system; an error if that does not support it. A block device
+/// unmaps it if it can do so by writing zeros (Linux 4.9 and later). One that can only discard
+/// keeps it: that takes an `ioctl`, which is `unsafe`, and gains nothing that is needed.
 pub(super) fn punch(file: &Transfers, offset: u64, len: u64) -> Result<(), DeviceError> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match retry_on_intr(|| rustix::fs::fallocate(file.fd(), flags, offset, len)) {

@@ -9,11 +9,11 @@
 //! record notes it and is made durable first. Before its places are used again they are written
 //! with zeros, so that a full file system is found *then*, not when a page must be written.
 //!
-//! What the device itself does of all that is advice (`discards.rs`): map and header, which are
-//! durable before, do without the space in any case. A device that keeps its length after the header
-//! counts a group less has stale bytes at its end: growth writes the metadata of a new group before
-//! the header counts it, and nothing reads a place before it was written. What redo says of the
-//! group that is gone is skipped by the header's LSN.
+//! What the device itself does of all that is advice (`discard_again.rs`): map and header, which
+//! are durable before, do without the space in any case. A device that keeps its length after the
+//! header counts a group less has stale bytes at its end: growth writes the metadata of a new group
+//! before the header counts it, and nothing reads a place before it was written. What redo says of
+//! the group that is gone is skipped by the header's LSN.
 
 use super::circle::Extent;
 use super::geometry::Place;

@@ -1,5 +1,5 @@
-//! A store with holes on a file system that others have filled meanwhile: holes get their space back
-//! before anything is counted on them, a full one is an error of the statement that needs more
+//! A store with holes on a file system that others have filled meanwhile: holes get their space
+//! back before anything is counted on them, a full one is an error of the statement that needs more
 //! pages, and when there is space again all goes on.
 
 use firndb::device::{Device, MemoryDevice};
@@ -201,7 +201,8 @@ fn are_filled_again_before_a_commit_depends_on_them_or_the_store_is_full() {
         );
         assert!(store.blocks() <= before + left && store.state.lock().refused > 0);
         assert!(db.statistics().store.places_returned > 0, "holes stay that got no space");
-        // What is there can be removed, in the order of keys; what is left is there after an opening.
+        // What is there can be removed, in the order of keys; what is left is there after an
+        // opening.
         let first: Vec<Vec<u8>> = wanted.keys().take(600).cloned().collect();
         let mut deleted = 0;
         for some in first.chunks(20) {

@@ -6,7 +6,7 @@ use super::vacate::sparse;
 use crate::page_tier::PageTier;
 use crate::store::{Journal, Store};
 use crate::testing::Took;
-use firndb_base::sync::{Arc, Mutex};
+use firndb_base::sync::Arc;
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{Calls, Counting, Device, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
 
@@ -80,7 +80,7 @@ fn each_discard_and_each_cut_may_fail_and_no_step_does() {
 /// opens with what the log has.
 #[test]
 fn a_file_that_is_longer_than_its_header_says_opens_and_grows() {
-    let images: Arc<Mutex<Vec<(Arc<dyn Device>, Lsn)>>> = Arc::default();
+    let mut images: Vec<(Arc<dyn Device>, Lsn)> = Vec::new();
     let (inner, log, plan) = (Arc::new(MemoryDevice::new("store")), TestLog::new(), FaultPlan::new(1));
     let store = create(Arc::new(Faulty::new(inner.clone(), &plan)), &log);
     let long = {
@@ -92,7 +92,7 @@ fn a_file_that_is_longer_than_its_header_says_opens_and_grows() {
         wait_no_longer(&store);
         let progress = store.give_back_step().unwrap();
         log.flush(log.end()).unwrap();
-        images.lock().push((copy(&*inner), log.end()));
+        images.push((copy(&*inner), log.end()));
         if progress == Progress::Idle {
             break;
         }
@@ -106,8 +106,8 @@ fn a_file_that_is_longer_than_its_header_says_opens_and_grows() {
     write(&store, &log, &more).into_iter().for_each(|(_, outcome)| assert_eq!(outcome, Ok(Took::Taken)));
     log.flush(log.end()).unwrap();
     compare(&store, &fold(&log.records(), log.end()));
-    images.lock().push((copy(&*inner), log.end()));
-    for (device, end) in images.lock().drain(..) {
+    images.push((copy(&*inner), log.end()));
+    for (device, end) in images {
         for from in [Lsn::FIRST, end] {
             let outcome = recover(device.clone(), &log.records(), from, end);
             if from == Lsn::FIRST {

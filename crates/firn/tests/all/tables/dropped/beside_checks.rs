@@ -32,8 +32,8 @@ fn load(db: &Database, name: &str) {
     db.load_table(name, TableSpec::raw(), rows).expect("loaded");
 }
 
-/// How far a check has come: 1 when it begins to read images, 2 with the last of them, then one more
-/// with each tree.
+/// How far a check has come: 1 when it begins to read images, 2 with the last of them, then one
+/// more with each tree.
 fn progressed(phase: &CheckPhase, before: u64) -> u64 {
     match phase {
         CheckPhase::Pages(done, total) => {
@@ -105,8 +105,8 @@ fn leaked(seed: u64) -> Vec<u64> {
     }
 }
 
-/// What is listed at every moment is seen to in `check/listed.rs`; here by whole checks, beside larger
-/// trees that take several steps to be freed.
+/// What is listed at every moment is seen to in `check/listed.rs`; here by whole checks, beside
+/// larger trees that take several steps to be freed.
 #[test]
 fn no_page_is_called_leaked_beside_tables_that_come_and_go() {
     let wrong: Vec<(u64, Vec<u64>)> = (0..SEEDS)
