@@ -2,8 +2,9 @@
 
 use crate::code::{Code, MEMBERS_MAX};
 use crate::coder::Coder;
+use crate::group_codes::GroupCodes;
 use crate::lanes::{Job, Lanes, Work};
-use crate::map::Map;
+use crate::map::{Layout, Map, row_bytes};
 use crate::members::{Keeper, Member, MemberState, MemberStatus, copy_budget, readable};
 use crate::ranges::Ranges;
 use crate::ranks;
@@ -53,7 +54,9 @@ pub struct ArrayOptions {
 pub struct Array {
     info: DeviceInfo,
     pub(crate) map: Map,
-    pub(crate) coder: Coder,
+    /// Of each code that groups may have.
+    coders: Vec<Coder>,
+    pub(crate) group_codes: GroupCodes,
     pub(crate) members: Vec<Member>,
     pub(crate) database: DatabaseId,
     judge: Judge,
@@ -66,24 +69,30 @@ pub struct Array {
     pub(crate) alike: Mutex<Vec<u64>>,
     /// Those that were used longest ago first, so that what they left behind is taken.
     idle_reads: Mutex<VecDeque<(Box<Reads>, InFlight)>>,
-    /// What is late on a member is read from others, where the code has any.
+    /// What is late on a member is read from others, where the group's code has any.
     pub(crate) hides_late_reads: bool,
 }
 
 impl Array {
-    /// Makes an array of devices, whose contents are lost.
+    /// Makes an array of devices, whose contents are lost. It promises what `code` does, which its
+    /// groups have at first, and reserves what `widest` takes too, which spares as many members.
     ///
     /// Errors: those of the devices.
     pub fn create(
         devices: Vec<Arc<dyn Device>>,
         code: Code,
+        widest: Code,
         shape: Shape,
         options: ArrayOptions,
     ) -> Result<Array, DeviceError> {
         let block = devices.iter().map(|device| device.info().logical_block).max();
         let block = block.expect("an array has members") as u64;
-        assert!(code.written() <= devices.len() && devices.len() <= MEMBERS_MAX && shape.is_sound());
-        let map = Map::new(shape, code, devices.len(), block);
+        let members = devices.len();
+        let most = code.written().max(widest.written());
+        assert!(most <= members && members <= MEMBERS_MAX && shape.is_sound());
+        assert!(widest.spare() >= code.spare(), "{widest} does not survive what {code} does");
+        let [own, wide] = [code, widest].map(|code| row_bytes(code, &shape, members, block));
+        let map = Map::new(shape, code, members, block, own.max(wide));
         for (member, device) in devices.iter().enumerate() {
             map.label(options.database, member, 1).write(&**device)?;
         }
@@ -113,8 +122,9 @@ impl Array {
         };
         Ok(Array {
             info,
-            coder: Coder::new(map.code),
-            hides_late_reads: options.hides_late_reads && map.code.spare() > 0,
+            coders: map.codes.iter().map(|code| Coder::new(*code)).collect(),
+            group_codes: GroupCodes::default(),
+            hides_late_reads: options.hides_late_reads,
             map,
             members,
             database: options.database,
@@ -129,10 +139,15 @@ impl Array {
         })
     }
 
-    /// How pages are fragmented.
+    /// How pages of a new group are fragmented, and what all groups survive.
     #[must_use]
     pub fn code(&self) -> Code {
         self.map.code
+    }
+
+    /// What encodes and decodes pages of groups of a layout.
+    pub(crate) fn coder(&self, layout: &Layout) -> &Coder {
+        &self.coders[usize::from(layout.index)]
     }
 
     /// Its members, as they are now.
@@ -189,7 +204,7 @@ impl Array {
     }
 
     /// Has every member that is written do something; fails with the first failure that remains.
-    fn each(&self, work: impl FnMut(usize) -> Option<Work>) -> Result<(), DeviceError> {
+    pub(crate) fn each(&self, work: impl FnMut(usize) -> Option<Work>) -> Result<(), DeviceError> {
         self.record_missing()?;
         let failures = self.lanes.run(self.jobs(work));
         self.settle(failures).into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
@@ -342,7 +357,11 @@ impl Device for Array {
             return Err(DeviceError::new(DeviceErrorKind::NoSpace, message));
         };
         let _length = self.length.lock();
-        self.each(|_| Some(Work::Grow(bytes, fill)))
+        let longest = self.members.iter().filter(|member| member.is_written());
+        let longest = longest.map(|member| member.device().len()).max().unwrap_or(0);
+        let kept = self.map.shape.groups_of(self.map.len_above(longest));
+        self.each(|_| Some(Work::Grow(bytes, fill)))?;
+        self.begin_groups(self.map.shape.groups_of(len), kept, fill)
     }
 
     fn shrink(&self, len: u64) -> Result<(), DeviceError> {
@@ -350,10 +369,12 @@ impl Device for Array {
         // Nobody mends what is cut off.
         let _taken = self.ranges.take_one(len..u64::MAX);
         let _length = self.length.lock();
+        self.end_groups(self.map.shape.groups_of(len));
         self.advise(|_| Some(Work::Shrink(bytes)))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let _taken = self.ranges.take_one(offset..offset + len);
         let mut ranges: Vec<Vec<(u64, u64)>> = vec![Vec::new(); self.members.len()];
         for area in self.map.shape.areas(offset..offset + len) {
             let (group, places) = match area {
@@ -365,15 +386,15 @@ impl Device for Array {
                     continue;
                 }
             };
+            let layout = self.layout_to_read(group)?;
             for (member, ranges) in ranges.iter_mut().enumerate() {
-                let rows = self.map.cells.rows_of(places.clone(), member);
+                let rows = layout.cells.rows_of(places.clone(), member);
                 if !rows.is_empty() {
-                    ranges
-                        .push((self.map.row(group, rows.start), (rows.end - rows.start) * self.map.fragment));
+                    let bytes = (rows.end - rows.start) * layout.fragment;
+                    ranges.push((self.map.row(layout, group, rows.start), bytes));
                 }
             }
         }
-        let _taken = self.ranges.take_one(offset..offset + len);
         let mut own = |member: usize| Some(std::mem::take(&mut ranges[member])).filter(|own| !own.is_empty());
         self.advise(|member| own(member).map(Work::Discard))
     }

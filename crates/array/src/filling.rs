@@ -18,6 +18,7 @@
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
 use crate::label::Label;
+use crate::map::Layout;
 use crate::members::Load;
 use crate::writes::copied;
 use firndb_base::clock;
@@ -36,7 +37,7 @@ const META_TOGETHER: u64 = 256 << 10;
 const GAP_BYTES: u64 = 32 << 10;
 
 /// What a unit of metadata consists of that could not be filled: it is no unit, and not zeros.
-const LEFT_OUT: u8 = 0xA5;
+pub(crate) const LEFT_OUT: u8 = 0xA5;
 
 /// Reads that are under way on members, side by side.
 #[derive(Default)]
@@ -73,6 +74,8 @@ impl Runs {
 struct Reading {
     /// Of the file above.
     range: Range<u64>,
+    /// As it is while the range is taken; `None` if it is not known.
+    layout: Option<Layout>,
     /// Those that are used and have a fragment on the member.
     places: Vec<u64>,
     reads: SideBySide,
@@ -166,6 +169,9 @@ impl Array {
             let with_metadata = (first == 0).then(|| metadata.clone());
             let mut taken =
                 self.ranges.take(with_metadata.iter().cloned().chain(Some(own.clone())).collect());
+            if with_metadata.is_some() {
+                left_out += self.fill_slots(member, group)?;
+            }
             let mut reading = Some(self.begin_reading(member, group, first, own, used));
             if let Some(metadata) = with_metadata {
                 for units in self.units_together(metadata.clone()) {
@@ -173,15 +179,20 @@ impl Array {
                 }
                 taken.give_back(&metadata);
             }
-            while let Some(Reading { range: own, places, reads }) = reading.take() {
-                let (fragment, members) = (self.map.fragment as usize, reads.finish(self));
-                let found = Found { fragment, members };
+            while let Some(Reading { range: own, layout, places, reads }) = reading.take() {
+                let members = reads.finish(self);
                 // The next places are read while these are written, unless another thread waits for
                 // them, or for all: it gets them first.
                 if let Some(next) = firsts.next_if(|next| taken.try_take_one(range(*next))) {
                     reading = Some(self.begin_reading(member, group, next, range(next), used));
                 }
-                left_out += self.fill_places(member, group, &places, &found)?;
+                left_out += match layout {
+                    Some(layout) => {
+                        let found = Found { fragment: layout.fragment as usize, members };
+                        self.fill_places(member, &layout, group, &places, &found)?
+                    }
+                    None => places.len() as u64,
+                };
                 taken.give_back(&own);
             }
         }
@@ -198,10 +209,15 @@ impl Array {
         range: Range<u64>,
         used: &mut dyn FnMut(u64) -> bool,
     ) -> Reading {
-        let (fragment, cells) = (self.map.fragment, self.map.cells);
-        let numbers = 0..self.map.code.written();
-        let has_own = |place: u64| numbers.clone().any(|number| cells.cell(place, number).member == filled);
         let end = first + (range.end - range.start) / self.map.shape.page_bytes;
+        let Ok(layout) = self.layout_to_read(group).copied() else {
+            // Without it none of the places can be read.
+            let places = (first..end).filter(|place| used(*place)).collect();
+            return Reading { range, layout: None, places, reads: SideBySide::default() };
+        };
+        let (fragment, cells) = (layout.fragment, layout.cells);
+        let numbers = 0..layout.code.written();
+        let has_own = |place: u64| numbers.clone().any(|number| cells.cell(place, number).member == filled);
         let places: Vec<u64> = (first..end).filter(|place| has_own(*place) && used(*place)).collect();
         let mut rows: Vec<Vec<u64>> = vec![Vec::new(); self.members.len()];
         for cell in places.iter().flat_map(|place| numbers.clone().map(|number| cells.cell(*place, number))) {
@@ -212,13 +228,13 @@ impl Array {
             let near = |a: &u64, b: &u64| (b - a - 1) * fragment <= GAP_BYTES;
             let read = |run: &[u64]| {
                 let len = ((run[run.len() - 1] - run[0] + 1) * fragment) as usize;
-                let offset = self.map.row(group, run[0]);
+                let offset = self.map.row(&layout, group, run[0]);
                 OwnedRead { offset, len, buf: AlignedBuf::zeroed(len), tag: run[0] }
             };
             reads.begin(self, member, rows.chunk_by(near).map(read).collect());
         }
         reads.look(self);
-        Reading { range, places, reads }
+        Reading { range, layout: Some(layout), places, reads }
     }
 
     /// Fills a member with its fragments of these places, which have one on it each and ascend.
@@ -229,23 +245,24 @@ impl Array {
     fn fill_places(
         &self,
         member: usize,
+        layout: &Layout,
         group: u64,
         places: &[u64],
         found: &Found,
     ) -> Result<u64, DeviceError> {
-        let (written, fragment) = (self.map.code.written(), self.map.fragment as usize);
+        let (written, fragment) = (layout.code.written(), layout.fragment as usize);
         let mut page = AlignedBuf::zeroed(self.map.shape.page_bytes as usize);
         let mut made = AlignedBuf::zeroed(written * fragment);
         let (mut runs, mut alone, mut left_out) = (Runs::default(), Vec::new(), 0);
         for place in places.iter().copied() {
-            let cell = |number: usize| self.map.cells.cell(place, number);
+            let cell = |number: usize| layout.cells.cell(place, number);
             let given = |number: usize| {
                 let cell = cell(number);
                 found.row(cell.member, cell.row).filter(|_| cell.member != member)
             };
             let failed =
                 |number: usize| self.members[cell(number).member].is_read() && given(number).is_none();
-            if (0..written).any(failed) || !self.make_all(&given, &mut page, &mut made) {
+            if (0..written).any(failed) || !self.make_all(layout, &given, &mut page, &mut made) {
                 alone.push(place);
                 continue;
             }
@@ -253,11 +270,11 @@ impl Array {
             let differs = |number: usize| given(number).is_some_and(|given| given != of(number));
             left_out += u64::from((0..written).any(differs));
             let own = (0..written).find(|number| cell(*number).member == member).expect("it has one");
-            runs.add(self.map.row(group, cell(own).row), of(own));
+            runs.add(self.map.row(layout, group, cell(own).row), of(own));
         }
         self.write_runs(member, &runs)?;
         for place in alone {
-            let fill = || self.fill_alone(member, group, place).transpose();
+            let fill = || self.fill_alone(member, layout, group, place).transpose();
             left_out += u64::from(self.given(fill)?.transpose()?.unwrap_or(true));
         }
         Ok(left_out)
@@ -265,51 +282,58 @@ impl Array {
 
     /// Fills a member with its fragment of one place, of whatever gives it. Returns whether the
     /// others' fragments do not agree; `None` if they cannot be read.
-    fn fill_alone(&self, member: usize, group: u64, place: u64) -> Result<Option<bool>, DeviceError> {
+    fn fill_alone(
+        &self,
+        member: usize,
+        layout: &Layout,
+        group: u64,
+        place: u64,
+    ) -> Result<Option<bool>, DeviceError> {
         let device = self.members[member].device();
         let mut page = AlignedBuf::zeroed(self.map.shape.page_bytes as usize);
         if self.read(self.map.shape.place_offset(group, place), &mut page).is_err() {
             return Ok(None);
         }
-        let mut rows = self.encode(place..place + 1, &page);
+        let mut rows = self.encode(layout, place..place + 1, &page);
         if let (row, Some(bytes)) = &rows[member] {
-            let written = device.write(self.map.row(group, *row), bytes, Durability::Later);
+            let written = device.write(self.map.row(layout, group, *row), bytes, Durability::Later);
             self.struck_if_failed(member, &device, written)?;
         }
         rows[member].1 = None;
-        Ok(Some(self.disagree(group, &rows)))
+        Ok(Some(self.disagree(layout, group, &rows)))
     }
 
     /// Makes all fragments of a page, next to each other, of as many as the code needs of those
     /// that are given; `false` if too few are.
     fn make_all<'a>(
         &self,
+        layout: &Layout,
         given: &impl Fn(usize) -> Option<&'a [u8]>,
         page: &mut [u8],
         made: &mut [u8],
     ) -> bool {
-        let needed = self.map.code.needed();
+        let needed = layout.code.needed();
         let mut present: [(usize, &[u8]); MEMBERS_MAX] = [(0, &[]); MEMBERS_MAX];
-        let all = (0..self.map.code.written()).filter_map(|number| Some((number, given(number)?)));
+        let all = (0..layout.code.written()).filter_map(|number| Some((number, given(number)?)));
         let count = present[..needed].iter_mut().zip(all).map(|(to, one)| *to = one).count();
         if count < needed {
             return false;
         }
-        self.coder.decode(&present[..needed], page);
+        self.coder(layout).decode(&present[..needed], page);
         let mut fragments: [&mut [u8]; MEMBERS_MAX] = Default::default();
-        let pieces = made.chunks_mut(self.map.fragment as usize);
+        let pieces = made.chunks_mut(layout.fragment as usize);
         fragments.iter_mut().zip(pieces).for_each(|(to, piece)| *to = piece);
-        self.coder.encode(page, &mut fragments[..self.map.code.written()]);
+        self.coder(layout).encode(page, &mut fragments[..layout.code.written()]);
         true
     }
 
     /// Whether a member that is read has another fragment of a place than these rows, which were
     /// made of what some of the members gave, or cannot read its own.
-    fn disagree(&self, group: u64, rows: &[(u64, Option<AlignedBuf>)]) -> bool {
+    fn disagree(&self, layout: &Layout, group: u64, rows: &[(u64, Option<AlignedBuf>)]) -> bool {
         self.members.iter().zip(rows).filter(|(member, _)| member.is_read()).any(|(member, (row, wanted))| {
             let Some(wanted) = wanted else { return false };
             let mut found = AlignedBuf::zeroed(wanted.len());
-            let read = member.device().read(self.map.row(group, *row), &mut found);
+            let read = member.device().read(self.map.row(layout, group, *row), &mut found);
             read.is_err() || found[..] != wanted[..]
         })
     }
@@ -417,7 +441,7 @@ impl Array {
     ///
     /// Errors: one of them does not answer. What it has may be there still, and is the only copy
     /// perhaps: it is not left out, and the filling has to wait.
-    fn given<T>(&self, mut read: impl FnMut() -> Option<T>) -> Result<Option<T>, DeviceError> {
+    pub(crate) fn given<T>(&self, mut read: impl FnMut() -> Option<T>) -> Result<Option<T>, DeviceError> {
         for _ in 0..2 {
             if let Some(got) = read() {
                 return Ok(Some(got));

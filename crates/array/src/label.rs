@@ -6,13 +6,13 @@
 //! label.
 
 use crate::code::{Code, MEMBERS_MAX};
-use crate::map::LABEL_STRIDE;
+use crate::map::{LABEL_STRIDE, row_bytes};
 use crate::shape::Shape;
 use firndb_base::{Crc32c, DatabaseId};
 use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability, Fill};
 
 const MAGIC: [u8; 8] = *b"FIRNARRY";
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 /// Bytes of a label; written as one whole block if that is larger.
 const LABEL_BYTES: usize = 512;
 const CHECKSUM_AT: usize = 12;
@@ -34,6 +34,8 @@ pub struct Label {
     pub block: u64,
     /// How the file above is cut.
     pub shape: Shape,
+    /// Bytes on each member that are reserved for the rows of a group.
+    pub row_bytes: u64,
 }
 
 impl Label {
@@ -58,6 +60,7 @@ impl Label {
             shape.group_bytes,
             shape.places_start,
             shape.places,
+            self.row_bytes,
         ];
         for (bytes, number) in out[40..].chunks_exact_mut(8).zip(numbers) {
             bytes.copy_from_slice(&number.to_le_bytes());
@@ -80,7 +83,8 @@ impl Label {
         let version = u32_at(8);
         if version != FORMAT_VERSION {
             let message = format!(
-                "{name} is a member of an array of format version {version}, this program knows version {FORMAT_VERSION}: use a newer program"
+                "{name} is a member of an array of format version {version}, this program knows version {FORMAT_VERSION}: use {}",
+                if version > FORMAT_VERSION { "a newer program" } else { "the program that made it" }
             );
             return Some(Err(DeviceError::new(DeviceErrorKind::Unusable, message)));
         }
@@ -102,13 +106,16 @@ impl Label {
                 places_start: number(8),
                 places: number(9),
             },
+            row_bytes: number(10),
         };
         let sound = label.members <= MEMBERS_MAX
             && label.member < label.members
             && code.written() <= label.members
             && label.block.is_power_of_two()
             && (512..=65536).contains(&label.block)
-            && label.shape.is_sound();
+            && label.shape.is_sound()
+            && label.row_bytes <= 1 << 50
+            && label.row_bytes >= row_bytes(code, &label.shape, label.members, label.block);
         sound.then_some(Ok(label))
     }
 
@@ -170,6 +177,7 @@ mod tests {
             code: Code::new(3, 4).unwrap(),
             block: 512,
             shape: SMALL,
+            row_bytes: 20 * 512,
         }
     }
 
@@ -201,8 +209,11 @@ mod tests {
             bytes[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
             Label::decode("m", &bytes)
         };
-        assert!(sealed(&|bytes| bytes[8] = 2).unwrap().unwrap_err().message.contains("newer program"));
-        for at in [32, 33, 34, 35, 48, 56] {
+        let other = |version: u8| sealed(&|bytes| bytes[8] = version).unwrap().unwrap_err().message;
+        assert!(
+            other(3).contains("use a newer program") && other(1).contains("use the program that made it")
+        );
+        for at in [32, 33, 34, 35, 48, 56, 127] {
             assert_eq!(sealed(&|bytes| bytes[at] = 0xff), None, "byte {at}");
         }
     }
@@ -210,9 +221,11 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let bytes = label().encode();
-        assert_eq!(bytes[..12], *b"FIRNARRY\x01\0\0\0");
-        assert_eq!(bytes[12..16], [143, 254, 211, 178]);
+        assert_eq!(bytes[..12], *b"FIRNARRY\x02\0\0\0");
+        assert_eq!(bytes[12..16], [186, 118, 76, 141]);
         assert_eq!(bytes[16..40], [[7; 16].as_slice(), &[2, 4, 3, 4, 0, 0, 0, 0]].concat());
         assert_eq!(bytes[40..56], [5, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[112..128], [20, 0, 0, 0, 0, 0, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[128..], [0; 384]);
     }
 }

@@ -32,6 +32,8 @@ mod coder;
 mod combine;
 mod field;
 mod filling;
+mod group_codes;
+mod groups;
 mod label;
 mod lanes;
 mod map;
@@ -44,6 +46,7 @@ mod ranges;
 mod ranks;
 mod reads;
 mod shape;
+mod slot;
 mod strikes;
 #[doc(hidden)]
 pub mod testing;

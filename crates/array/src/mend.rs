@@ -3,6 +3,7 @@
 
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
+use crate::map::Layout;
 use crate::members::{MemberState, is_enough, readable};
 use crate::meta::each_unit;
 use crate::shape::Area;
@@ -38,13 +39,14 @@ impl Array {
         if self.check(offset, buf.len()).is_err() {
             return false;
         }
-        let fragments = self.all_fragments(group, place);
-        if !self.find_right(&fragments, buf, right) {
+        let Ok(layout) = self.layout_to_read(group) else { return false };
+        let fragments = self.all_fragments(layout, group, place);
+        if !self.find_right(layout, &fragments, buf, right) {
             return false;
         }
-        let wanted = self.encode(place..place + 1, buf);
+        let wanted = self.encode(layout, place..place + 1, buf);
         for (number, fragment) in fragments.iter().enumerate() {
-            let cell = self.map.cells.cell(place, number);
+            let cell = layout.cells.cell(place, number);
             let member = &self.members[cell.member];
             let (_, Some(wanted)) = &wanted[cell.member] else { unreachable!("it has a fragment") };
             let what = match fragment {
@@ -53,7 +55,7 @@ impl Array {
                 Some(_) => "was wrong",
                 None => "could not be read",
             };
-            let at = self.map.row(group, cell.row);
+            let at = self.map.row(layout, group, cell.row);
             let device = member.device();
             let written = device.write(at, wanted, Durability::Durable);
             // One that is being filled is not read yet, and may have got what is wrong now.
@@ -65,29 +67,30 @@ impl Array {
         true
     }
 
-    fn all_fragments(&self, group: u64, place: u64) -> Fragments {
+    fn all_fragments(&self, layout: &Layout, group: u64, place: u64) -> Fragments {
         let read = |number| {
-            let cell = self.map.cells.cell(place, number);
+            let cell = layout.cells.cell(place, number);
             let member = &self.members[cell.member];
-            let mut bytes = AlignedBuf::zeroed(self.map.fragment as usize);
-            let read =
-                member.is_read().then(|| member.device().read(self.map.row(group, cell.row), &mut bytes));
+            let mut bytes = AlignedBuf::zeroed(layout.fragment as usize);
+            let at = self.map.row(layout, group, cell.row);
+            let read = member.is_read().then(|| member.device().read(at, &mut bytes));
             if let Some(Err(_)) = read {
                 member.failed_reads.fetch_add(1, Ordering::Relaxed);
             }
             matches!(read, Some(Ok(()))).then_some(bytes)
         };
-        (0..self.map.code.written()).map(read).collect()
+        (0..layout.code.written()).map(read).collect()
     }
 
     /// Decodes one choice of fragments after another until the page is right.
     fn find_right(
         &self,
+        layout: &Layout,
         fragments: &Fragments,
         page: &mut [u8],
         right: &mut dyn FnMut(&[u8]) -> bool,
     ) -> bool {
-        let needed = self.map.code.needed();
+        let needed = layout.code.needed();
         let there: Vec<usize> = (0..fragments.len()).filter(|number| fragments[*number].is_some()).collect();
         if there.len() < needed {
             return false;
@@ -99,7 +102,7 @@ impl Array {
             for (to, at) in present.iter_mut().zip(&choice) {
                 *to = (there[*at], fragments[there[*at]].as_ref().expect("it is there"));
             }
-            self.coder.decode(&present[..needed], page);
+            self.coder(layout).decode(&present[..needed], page);
             if right(page) {
                 return true;
             }
@@ -137,6 +140,7 @@ impl Array {
             it.set_state(MemberState::Rebuilding);
         }
         drop(length);
+        self.fill_newest_slots(member);
         self.let_writes_end();
         match it.is_written() {
             true => Ok(()),
@@ -204,11 +208,13 @@ impl Array {
         self.rebuild_meta(0..self.map.shape.groups_start)
     }
 
-    /// Compares the copies of a group's metadata on all members that are written, and mends those
-    /// that differ.
+    /// Compares the copies of a group's slots and metadata on all members that are written, and
+    /// mends those that differ.
     pub fn scrub_group(&self, group: u64) -> Result<(), DeviceError> {
         let shape = &self.map.shape;
-        self.rebuild_meta(shape.group_start(group)..shape.group_start(group) + shape.places_start)
+        let slots = self.scrub_slots(group);
+        let metadata = shape.group_start(group)..shape.group_start(group) + shape.places_start;
+        slots.and(self.rebuild_meta(metadata))
     }
 
     /// Copies are made alike on all members that are written.

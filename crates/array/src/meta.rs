@@ -8,6 +8,7 @@
 
 use crate::array::Array;
 use crate::map::Map;
+use crate::wants::What;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
 use firndb_device::{AlignedBuf, Device, DeviceError, Durability};
@@ -84,7 +85,7 @@ impl Array {
 
     /// Reads one of the copies, the first that can be read, or comes.
     fn read_a_copy(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        if self.hides_late_reads {
+        if self.hides(What::Copy { offset }) {
             return self.read_one(offset, buf, |own, in_flight, read| own.begin_copy(self, in_flight, read));
         }
         let mut failed = None;

@@ -40,13 +40,14 @@ impl Array {
             let why: Vec<String> = labels.into_iter().filter_map(Result::err).collect();
             return Err(missing(&why, "no member of the store is left"));
         };
-        let map = Map::new(first.shape, first.code, first.members, first.block);
+        let map = Map::new(first.shape, first.code, first.members, first.block, first.row_bytes);
         let (mut members, mut why) = (Vec::new(), Vec::new());
         let budget = copy_budget();
         for (member, label) in found.into_iter().zip(labels) {
             let device = member.device;
             let alike = |label: &Label| {
-                (label.shape, label.code, label.block) == (first.shape, first.code, first.block)
+                (label.shape, label.code, label.block, label.row_bytes)
+                    == (first.shape, first.code, first.block, first.row_bytes)
                     && label.block >= device.info().logical_block as u64
             };
             let refused = match label {
@@ -64,22 +65,25 @@ impl Array {
         enough(&map, &members, &why)?;
         let length = options.length;
         let array = Array::assemble(map, members, options)?;
-        array.leave_out_short(length, &mut why)?;
+        let len = array.leave_out_short(length, &mut why)?;
+        array.set_groups(len.map_or(array.groups(), |len| array.map.shape.groups_of(len)));
         lengthen(&array.members);
         Ok(array)
     }
 
     /// Strikes the members that are shorter than the file above needs: all were as long before its
     /// header said so, so they have been cut off since. Made durable as that of a missing one.
-    fn leave_out_short(&self, length: Length, why: &mut Vec<String>) -> Result<(), DeviceError> {
+    /// Returns how long that is, if the file says so.
+    fn leave_out_short(&self, length: Length, why: &mut Vec<String>) -> Result<Option<u64>, DeviceError> {
         loop {
+            let above = length(self.database, self);
             // Without a header the shortest member may hide it: there is one group at least.
-            let len = length(self.database, self).unwrap_or_else(|| self.map.shape.group_start(1));
-            let Some(len) = self.map.member_len(len) else { return Ok(()) };
+            let len = self.map.member_len(above.unwrap_or_else(|| self.map.shape.group_start(1)));
+            let Some(len) = len else { return Ok(above) };
             let is_short = |member: &&Member| member.is_read() && member.device().len() < len;
             let mut short = self.members.iter().filter(is_short).peekable();
             if short.peek().is_none() {
-                return Ok(());
+                return Ok(above);
             }
             for member in short {
                 let device = member.device();

@@ -9,8 +9,12 @@ pub(crate) static RANGE: Rank = Rank::new(667, "a range of an array");
 pub(crate) static RANGES: Rank = Rank::new(668, "the ranges of an array");
 /// Held while the members get longer or shorter, or a new one as long as they are.
 pub(crate) static LENGTH: Rank = Rank::new(669, "the length of an array");
+/// Held while the slots of a group are read, compared or written.
+pub(crate) static SLOTS: Rank = Rank::new(694, "an array's slots");
 /// Held while a member is struck.
 pub(crate) static STRIKING: Rank = Rank::new(696, "the striking of an array's member");
+/// The codes of groups that are known; held briefly.
+pub(crate) static GROUP_CODES: Rank = Rank::new(719, "an array's codes");
 /// A member's device, which is replaced under it; held briefly.
 pub(crate) static MEMBER: Rank = Rank::new(720, "a member's device");
 /// Which units of metadata are alike on all members; held briefly.

@@ -174,8 +174,9 @@ impl Reads {
                     array.read_meta(range.start, &mut gather.read.buf[at..at + bytes])?;
                 }
                 Area::Places { group, places } => {
+                    let layout = array.layout_to_read(group)?.index;
                     for place in places {
-                        let (shape, what) = (&array.map.shape, What::Place { group, place });
+                        let (shape, what) = (&array.map.shape, What::Place { group, place, layout });
                         want(gather, shape.place_offset(group, place), shape.page_bytes as usize, what)?;
                     }
                 }
@@ -205,7 +206,8 @@ impl Reads {
                 }
                 let number = self.number();
                 reads.push(OwnedRead { offset, len, buf: AlignedBuf::zeroed(len), tag: number });
-                let late_reads = array.hides_late_reads.then(|| &array.members[member].late_reads);
+                let late_reads =
+                    parts.iter().any(|part| part.hides).then(|| &array.members[member].late_reads);
                 let late = late_reads.map(|late| late.begin(len, parts.len() as u32, now));
                 self.requests.insert(number, Request { on, member, late, is_twice: false, rows: parts });
             }

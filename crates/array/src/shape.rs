@@ -63,6 +63,11 @@ impl Shape {
         Some(offset.checked_sub(self.groups_start)? / self.group_bytes)
     }
 
+    /// Groups of a file of this length, the last perhaps in part.
+    pub(crate) fn groups_of(&self, len: u64) -> u64 {
+        len.saturating_sub(self.groups_start).div_ceil(self.group_bytes)
+    }
+
     pub(crate) fn group_start(&self, group: u64) -> u64 {
         self.groups_start + group * self.group_bytes
     }

@@ -4,6 +4,7 @@
 use crate::array::Array;
 use crate::cells::Cell;
 use crate::code::MEMBERS_MAX;
+use crate::map::Layout;
 use crate::members::Load;
 use firndb_base::sync::atomic::Ordering;
 use firndb_device::DeviceError;
@@ -28,8 +29,15 @@ pub(crate) struct Want {
 /// What is wanted; the fragments of metadata are its copies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    Place { group: u64, place: u64 },
-    Copy { offset: u64 },
+    /// The group's layout was this one when the read began.
+    Place {
+        group: u64,
+        place: u64,
+        layout: u8,
+    },
+    Copy {
+        offset: u64,
+    },
 }
 
 /// A row of a request, and what it is for.
@@ -39,6 +47,8 @@ pub(crate) struct Part {
     pub want: usize,
     pub fragment: usize,
     pub len: usize,
+    /// It is looked after, and if it is late another one is read.
+    pub hides: bool,
     /// What was begun for it when it was late.
     pub instead: Option<usize>,
     pub _load: Load,
@@ -55,9 +65,18 @@ impl Array {
     /// Fragments, or copies, that give what is wanted.
     pub(crate) fn needed(&self, what: What) -> usize {
         match what {
-            What::Place { .. } => self.map.code.needed(),
+            What::Place { layout, .. } => self.map.layouts[usize::from(layout)].code.needed(),
             What::Copy { .. } => 1,
         }
+    }
+
+    /// Whether what is wanted may be had without some member, so that a late read is hidden.
+    pub(crate) fn hides(&self, what: What) -> bool {
+        let code = match what {
+            What::Place { layout, .. } => self.map.layouts[usize::from(layout)].code,
+            What::Copy { .. } => self.map.code,
+        };
+        self.hides_late_reads && code.spare() > 0
     }
 
     /// Fragments of what is wanted that were not asked for, of members that are read: number,
@@ -65,13 +84,14 @@ impl Array {
     pub(crate) fn others(&self, want: &Want) -> impl Iterator<Item = (usize, usize, u64)> {
         let (what, asked, map) = (want.what, want.asked, &self.map);
         let count = match what {
-            What::Place { .. } => map.code.written(),
+            What::Place { layout, .. } => map.layouts[usize::from(layout)].code.written(),
             What::Copy { .. } => map.code.spare() + 1,
         };
         let cell = move |fragment: usize| match what {
-            What::Place { group, place } => {
-                let cell = map.cells.cell(place, fragment);
-                (fragment, cell.member, map.row(group, cell.row))
+            What::Place { group, place, layout } => {
+                let layout = &map.layouts[usize::from(layout)];
+                let cell = layout.cells.cell(place, fragment);
+                (fragment, cell.member, map.row(layout, group, cell.row))
             }
             What::Copy { offset } => {
                 let member = map.holders(offset).nth(fragment).expect("it has as many copies");
@@ -105,14 +125,15 @@ impl Array {
         }
         candidates[..found].sort_unstable();
         let len = match want.what {
-            What::Place { .. } => self.map.fragment as usize,
+            What::Place { layout, .. } => self.map.layouts[usize::from(layout)].fragment as usize,
             What::Copy { .. } => want.len,
         };
         for (_, _, fragment, member, offset) in candidates[..count].iter().copied() {
             want.asked |= 1 << fragment;
             want.under_way += 1;
             let _load = self.members[member].begin_read();
-            let part = Part { gather, want: at, fragment, len, instead: None, _load };
+            let hides = self.hides(want.what);
+            let part = Part { gather, want: at, fragment, len, hides, instead: None, _load };
             rows.push(Row { member, offset, part });
         }
         Ok(())
@@ -122,10 +143,11 @@ impl Array {
     /// `false` if pages are not whole on a member, or another member may be asked if that one is
     /// late, or that read failed.
     pub(crate) fn read_whole(&self, group: u64, place: u64, page: &mut [u8]) -> bool {
-        if self.map.code.needed() > 1 {
+        let Ok(layout) = self.layout_to_read(group) else { return false };
+        if layout.code.needed() > 1 {
             return false;
         }
-        let copies = (0..self.map.code.written()).map(|copy| self.map.cells.cell(place, copy));
+        let copies = (0..layout.code.written()).map(|copy| layout.cells.cell(place, copy));
         let copies = copies.filter(|cell| self.members[cell.member].is_read());
         if self.hides_late_reads && copies.clone().nth(1).is_some() {
             return false;
@@ -134,7 +156,7 @@ impl Array {
         let Some(cell) = copies.min_by_key(load) else { return false };
         let member = &self.members[cell.member];
         let _load = member.begin_read();
-        let outcome = member.device().read(self.map.row(group, cell.row), page);
+        let outcome = member.device().read(self.map.row(layout, group, cell.row), page);
         member.failed_reads.fetch_add(u64::from(outcome.is_err()), Ordering::Relaxed);
         outcome.is_ok()
     }
@@ -143,19 +165,21 @@ impl Array {
     pub(crate) fn put(&self, want: &Want, last: (usize, &[u8]), buf: &mut [u8]) {
         let to = &mut buf[want.at..want.at + want.len];
         match want.what {
-            What::Place { .. } => self.decode(&want.got, last, to),
+            What::Place { layout, .. } => {
+                self.decode(&self.map.layouts[usize::from(layout)], &want.got, last, to);
+            }
             What::Copy { .. } => to.copy_from_slice(last.1),
         }
     }
 
     /// Makes the page of as many fragments as the code needs, of which `last` came last.
-    fn decode(&self, got: &[(usize, Box<[u8]>)], last: (usize, &[u8]), page: &mut [u8]) {
+    fn decode(&self, layout: &Layout, got: &[(usize, Box<[u8]>)], last: (usize, &[u8]), page: &mut [u8]) {
         let mut present: [(usize, &[u8]); MEMBERS_MAX] = [last; MEMBERS_MAX];
         for (to, (fragment, bytes)) in present.iter_mut().zip(got) {
             *to = (*fragment, bytes);
         }
         let present = &mut present[..=got.len()];
         present.sort_unstable_by_key(|(fragment, _)| *fragment);
-        self.coder.decode(present, page);
+        self.coder(layout).decode(present, page);
     }
 }

@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::code::MEMBERS_MAX;
 use crate::lanes::{Work, Write};
+use crate::map::Layout;
 use crate::meta::each_unit;
 use crate::shape::Area;
 use firndb_device::{AlignedBuf, DeviceError, Durability, Io, IoOp};
@@ -36,9 +37,9 @@ impl Array {
         let _taken = self.ranges.take(ranges);
         let mut writes: Vec<Vec<Write>> = Vec::new();
         writes.resize_with(self.members.len(), Vec::new);
-        for (io, transfer) in batch.iter().enumerate().filter(|(_, io)| io.outcome.is_ok()) {
+        for (io, transfer) in batch.iter_mut().enumerate().filter(|(_, io)| io.outcome.is_ok()) {
             if let IoOp::Write(data, durability) = &transfer.op {
-                self.plan(io, transfer.offset, data, *durability, &mut writes);
+                transfer.outcome = self.plan(io, transfer.offset, data, *durability, &mut writes);
             }
         }
         let mut work =
@@ -57,9 +58,24 @@ impl Array {
         }
     }
 
-    /// What each member is to write for a transfer.
-    fn plan(&self, io: usize, offset: u64, data: &[u8], durability: Durability, writes: &mut [Vec<Write>]) {
-        for area in self.map.shape.areas(offset..offset + data.len() as u64) {
+    /// What each member is to write for a transfer, of which the caller has the range.
+    ///
+    /// Errors: the code of a group is not known; then nothing is to be written.
+    fn plan(
+        &self,
+        io: usize,
+        offset: u64,
+        data: &[u8],
+        durability: Durability,
+        writes: &mut [Vec<Write>],
+    ) -> Result<(), DeviceError> {
+        let areas = self.map.shape.areas(offset..offset + data.len() as u64);
+        let layout = |area: &Area| match area {
+            Area::Meta(_) => Ok(None),
+            Area::Places { group, .. } => self.layout_to_write(*group).map(Some),
+        };
+        let layouts = areas.iter().map(layout).collect::<Result<Vec<_>, DeviceError>>()?;
+        for (area, layout) in areas.into_iter().zip(layouts) {
             match area {
                 Area::Meta(range) => {
                     let bytes = &data[(range.start - offset) as usize..(range.end - offset) as usize];
@@ -78,20 +94,27 @@ impl Array {
                     let at = (self.map.shape.place_offset(group, places.start) - offset) as usize;
                     let bytes = places.end - places.start;
                     let pages = &data[at..at + (bytes * self.map.shape.page_bytes) as usize];
-                    for (member, (row, data)) in self.encode(places, pages).into_iter().enumerate() {
+                    let layout = layout.expect("it was found for places");
+                    for (member, (row, data)) in self.encode(layout, places, pages).into_iter().enumerate() {
                         if let Some(data) = data {
-                            let offset = self.map.row(group, row);
+                            let offset = self.map.row(layout, group, row);
                             writes[member].push(Write { offset, data, durability, io });
                         }
                     }
                 }
             }
         }
+        Ok(())
     }
 
     /// The rows of each member that hold these pages: the first row, and their bytes.
-    pub(crate) fn encode(&self, places: Range<u64>, pages: &[u8]) -> Vec<(u64, Option<AlignedBuf>)> {
-        let (cells, fragment) = (self.map.cells, self.map.fragment as usize);
+    pub(crate) fn encode(
+        &self,
+        layout: &Layout,
+        places: Range<u64>,
+        pages: &[u8],
+    ) -> Vec<(u64, Option<AlignedBuf>)> {
+        let (cells, fragment) = (layout.cells, layout.fragment as usize);
         let mut rows: Vec<(u64, Option<AlignedBuf>)> = (0..self.members.len())
             .map(|member| {
                 let rows = cells.rows_of(places.clone(), member);
@@ -101,7 +124,7 @@ impl Array {
             .collect();
         for (place, page) in places.zip(pages.chunks(self.map.shape.page_bytes as usize)) {
             let mut at = [None; MEMBERS_MAX];
-            for number in 0..self.map.code.written() {
+            for number in 0..layout.code.written() {
                 let cell = cells.cell(place, number);
                 at[cell.member] = Some((number, cell.row));
             }
@@ -111,7 +134,7 @@ impl Array {
                 let start = (row - *first) as usize * fragment;
                 fragments[number] = &mut rows[start..start + fragment];
             }
-            self.coder.encode(page, &mut fragments[..self.map.code.written()]);
+            self.coder(layout).encode(page, &mut fragments[..layout.code.written()]);
         }
         rows
     }

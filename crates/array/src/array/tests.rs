@@ -1,6 +1,9 @@
+mod changes;
 mod filling;
+mod groups;
 mod late;
 mod replacing;
+mod slots;
 
 use super::*;
 use crate::open::MemberToOpen;
@@ -102,7 +105,7 @@ fn writes_of_several_calls_are_under_way_on_a_member_at_once() {
         .collect();
     let devices = gates.iter().map(|gate| gate.clone() as Arc<dyn Device>).collect();
     let code = Code::new(1, 2).unwrap();
-    let array = Array::create(devices, code, SMALL, options(&Arc::default(), true)).unwrap();
+    let array = Array::create(devices, code, code, SMALL, options(&Arc::default(), true)).unwrap();
     array.grow(SMALL.group_start(GROUPS), Fill::Reserved).unwrap();
     let began = std::time::Instant::now();
     std::thread::scope(|scope| {
@@ -123,10 +126,14 @@ fn writes_of_several_calls_are_under_way_on_a_member_at_once() {
 
 impl Rig {
     fn new(code: Code, members: usize, threads: bool) -> Rig {
+        Rig::wide(code, code, members, threads)
+    }
+
+    fn wide(code: Code, widest: Code, members: usize, threads: bool) -> Rig {
         let bases: Vec<_> = (0..members).map(|at| Arc::new(MemoryDevice::new(&format!("m{at}")))).collect();
         let (devices, faults) = bases.iter().map(faulty).unzip();
         let keeper = Arc::new(Notes::default());
-        let array = Array::create(devices, code, SMALL, options(&keeper, threads)).unwrap();
+        let array = Array::create(devices, code, widest, SMALL, options(&keeper, threads)).unwrap();
         array.grow(SMALL.group_start(GROUPS), Fill::Reserved).unwrap();
         assert_eq!((array.len(), array.groups()), (SMALL.group_start(GROUPS), GROUPS));
         Rig { bases, faults, keeper, array, pages: BTreeMap::new(), rng: Rng::new(5) }
@@ -333,10 +340,10 @@ fn rot_is_mended_and_named_in_as_many_fragments_as_may_be_lost() {
                 damage.swap_remove(rig.rng.below(damage.len() as u64) as usize);
             }
             for fragment in &damage {
-                let cell = rig.array.map.cells.cell(places.start, *fragment);
-                let at = rig.array.map.row(*group, cell.row);
+                let cell = rig.array.map.base().cells.cell(places.start, *fragment);
+                let at = rig.array.map.row(rig.array.map.base(), *group, cell.row);
                 let base = &rig.bases[cell.member];
-                let mut bytes = AlignedBuf::zeroed(rig.array.map.fragment as usize);
+                let mut bytes = AlignedBuf::zeroed(rig.array.map.base().fragment as usize);
                 base.read(at, &mut bytes).unwrap();
                 bytes[17] ^= 0x55;
                 base.write(at, &bytes, Durability::Durable).unwrap();
@@ -352,7 +359,7 @@ fn rot_is_mended_and_named_in_as_many_fragments_as_may_be_lost() {
                 assert_eq!(*rig.keeper.repaired.lock(), Vec::<String>::new());
             } else {
                 // A fragment beyond the page's end is of no use to it.
-                let is_padded = rig.array.map.fragment as usize * code.needed() > PAGE;
+                let is_padded = rig.array.map.base().fragment as usize * code.needed() > PAGE;
                 assert!(!mended || is_padded, "{code}: {damage:?}");
                 rig.array.write(offset, &wanted, Durability::Durable).unwrap();
             }
@@ -430,7 +437,7 @@ fn each_byte_is_written_once_and_nothing_is_read_for_it() {
     let counted: Vec<_> =
         bases.iter().map(|base| Arc::new(firndb_device::Counting::new(base.clone()))).collect();
     let devices = counted.iter().map(|device| device.clone() as Arc<dyn Device>).collect();
-    let array = Array::create(devices, code, SMALL, options(&Arc::default(), false)).unwrap();
+    let array = Array::create(devices, code, code, SMALL, options(&Arc::default(), false)).unwrap();
     array.grow(SMALL.group_start(1), Fill::Reserved).unwrap();
     let before: Vec<_> = counted.iter().map(|device| device.snapshot()).collect();
     array.write(SMALL.place_offset(0, 0), &AlignedBuf::zeroed(16 * PAGE), Durability::Durable).unwrap();

@@ -48,7 +48,7 @@ impl StoreArray {
         }
         let keeper = Arc::new(StoreKeeper::new(options.store_listener.clone()));
         let (code, shape) = (options.code_over(members.len())?, store::shape(options.page_size, layout)?);
-        let array = Array::create(plain(&members), code, shape, with(database, &keeper, options))?;
+        let array = Array::create(plain(&members), code, code, shape, with(database, &keeper, options))?;
         Ok(Some(StoreArray::of(array, keeper, members, 0)))
     }
 

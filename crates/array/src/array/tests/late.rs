@@ -29,7 +29,7 @@ fn a_read_begun_again_does_not_wait_for_the_same_member() {
         });
         let code = Code::new(needed, written).unwrap();
         let options = ArrayOptions { hides_late_reads: false, ..options(&Arc::default(), false) };
-        let array = Array::create(devices.collect(), code, SMALL, options).unwrap();
+        let array = Array::create(devices.collect(), code, code, SMALL, options).unwrap();
         array.grow(SMALL.group_start(GROUPS), Fill::Reserved).unwrap();
         // Others are busy: by reads under way alone the frozen member would be taken again.
         let _busy: Vec<_> =
@@ -102,7 +102,7 @@ impl TimedRig {
         let members: Vec<_> = (0..of).map(timed).collect();
         let devices = members.iter().map(|member| member.clone() as Arc<dyn Device>).collect();
         let code = Code::new(needed, written).unwrap();
-        let array = Array::create(devices, code, SMALL, options(&Arc::default(), false)).unwrap();
+        let array = Array::create(devices, code, code, SMALL, options(&Arc::default(), false)).unwrap();
         array.grow(SMALL.group_start(GROUPS), Fill::Reserved).unwrap();
         for place in 0..SMALL.places {
             array.write(SMALL.place_offset(0, place), &page_of(place), Durability::Durable).unwrap();
@@ -262,7 +262,8 @@ fn pages_without_copies_are_read_directly() {
         let devices =
             (0..of).map(|at| -> Arc<dyn Device> { Arc::new(Direct(MemoryDevice::new(&format!("m{at}")))) });
         let code = Code::new(1, if lost.is_some() { 2 } else { 1 }).unwrap();
-        let array = Array::create(devices.collect(), code, SMALL, options(&Arc::default(), false)).unwrap();
+        let array =
+            Array::create(devices.collect(), code, code, SMALL, options(&Arc::default(), false)).unwrap();
         array.grow(SMALL.group_start(GROUPS), Fill::Reserved).unwrap();
         if let Some(lost) = lost {
             assert!(array.hides_late_reads());

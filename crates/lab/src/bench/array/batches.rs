@@ -84,7 +84,7 @@ fn write(cell: &Cell, members: &[Member]) -> Result<Found, DeviceError> {
                 threads: true,
                 hides_late_reads: true,
             };
-            Arc::new(Array::create(devices, cell.layout.code, shape, options)?)
+            Arc::new(Array::create(devices, cell.layout.code, cell.layout.code, shape, options)?)
         }
     };
     let group = |number: u64| shape.groups_start + number * shape.group_bytes;

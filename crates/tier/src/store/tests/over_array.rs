@@ -33,7 +33,7 @@ fn options(keeper: &Arc<Notes>) -> ArrayOptions {
 fn array(code: Code, devices: Vec<Arc<dyn Device>>) -> (Arc<Array>, Arc<Notes>) {
     let keeper = Arc::new(Notes::default());
     let shape = shape(PAGE_SIZE, LAYOUT).unwrap();
-    (Arc::new(Array::create(devices, code, shape, options(&keeper)).unwrap()), keeper)
+    (Arc::new(Array::create(devices, code, code, shape, options(&keeper)).unwrap()), keeper)
 }
 
 fn open(devices: Vec<Arc<dyn Device>>) -> Result<Array, DeviceError> {
@@ -302,7 +302,9 @@ fn a_lost_write_of_one_copy_of_metadata_is_made_up_for() {
     sweep(&store);
     let id = MetaId::Map(0);
     let len = store.geometry.meta_bytes;
-    let slots = [Slot::A, Slot::B].map(|slot| (128 << 10) + store.geometry.meta_offset(id, slot));
+    // Behind both labels, and both slots that say the group's code.
+    let before_group = (128 << 10) + (8 << 10);
+    let slots = [Slot::A, Slot::B].map(|slot| before_group + store.geometry.meta_offset(id, slot));
     let read_slots = || {
         slots.map(|at| {
             let mut bytes = AlignedBuf::zeroed(len);
