@@ -40,6 +40,7 @@
 mod adopt;
 mod allocate;
 mod apply;
+mod attach;
 mod bitmap;
 mod carried;
 mod changes;
@@ -55,6 +56,7 @@ mod dropped;
 mod entry;
 mod geometry;
 mod give_back;
+mod group_codes;
 mod grow;
 mod header;
 mod held_shadows;
@@ -95,6 +97,7 @@ mod syncs;
 #[cfg(test)]
 pub(crate) mod tests;
 mod totals;
+mod tree_codes;
 mod vacate;
 mod write;
 mod write_back;
@@ -105,6 +108,7 @@ pub use check::{CheckProgress, StoreReport};
 pub use copies::{judge, length, shape};
 #[doc(hidden)]
 pub use delta::testing::{delta_slot, delta_slots};
+pub use group_codes::CodeWalk;
 pub use held_shadows::shadows_of;
 #[doc(hidden)]
 pub use journal::Journal;
@@ -113,6 +117,7 @@ pub use scrub::Scrubbed;
 pub use shorten::FileLength;
 pub use space::shadows::ShadowImage;
 pub use state::Store;
+pub use tree_codes::GroupCodes;
 pub use vacate::Vacancy;
 
 use crate::error::{TierError, TierErrorKind};
@@ -131,7 +136,7 @@ use firndb_base::sync::atomic::AtomicUsize;
 use firndb_base::sync::{Arc, Condvar, OnceLock};
 use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::{CopyBudget, Device, LateReads};
-use firndb_log::{Appended, Log, LogClass, LogError, Record};
+use firndb_log::{Appended, LogClass, LogError, Record};
 use geometry::{Geometry, Place, check_blocks};
 use header::Header;
 use map_block::Anchor;
@@ -145,6 +150,7 @@ use state::{Counters, State};
 use std::collections::VecDeque;
 use sweep_state::Sweep;
 use syncs::Syncs;
+use tree_codes::TreeCodes;
 use write_back::Rounds;
 
 /// Late reads that may be begun again at once, after as many reads that were not.
@@ -250,6 +256,7 @@ impl Store {
             recount: false,
             mirror: None,
             deltas: Deltas::default(),
+            tree_codes: TreeCodes::default(),
             discards: Discards::default(),
         };
         let store = Store {
@@ -258,6 +265,7 @@ impl Store {
             geometry,
             policy,
             journal: OnceLock::new(),
+            group_codes: OnceLock::new(),
             poison: Poison::new("the store writes nothing more"),
             checking: ranks::CHECKING.mutex(()),
             redo: ranks::REDO.mutex(Lsn::ZERO),
@@ -309,25 +317,6 @@ impl Store {
     /// Errors: `Damaged` if metadata has what the log does not, or lacks what it no longer has.
     pub fn finish_redo(&self, log_end: Lsn) -> Result<(), TierError> {
         self.judge_totals(log_end)
-    }
-
-    /// Attaches the opened log, for map records and the durable LSN. Called once.
-    pub fn attach(&self, log: Arc<Log>) {
-        self.attach_journal(log);
-    }
-
-    /// As [`Store::attach`], but the store treats all log as durable: it writes map pages before
-    /// the records they contain. Shows that crash tests detect the resulting damage.
-    #[doc(hidden)]
-    pub fn attach_breaking_the_wal_rule(&self, log: Arc<Log>) {
-        self.attach_journal(Arc::new(journal::Presumed(log)));
-    }
-
-    /// As [`Store::attach`], for tests with a log of their own.
-    #[doc(hidden)]
-    pub fn attach_journal(&self, journal: Arc<dyn Journal>) {
-        assert!(self.journal.set(journal).is_ok(), "a log is attached once");
-        self.state.lock().recovering = false;
     }
 
     fn journal(&self) -> Result<&Arc<dyn Journal>, TierError> {

@@ -42,6 +42,9 @@ enum Begun {
     Nothing,
 }
 
+/// Whether an image at a place is to be moved.
+pub(crate) type ToMove<'a> = &'a dyn Fn(Place, &[u8]) -> bool;
+
 /// What came of moving images and delta pages out of their places.
 #[derive(Debug)]
 pub(crate) struct MovedOut {
@@ -222,18 +225,19 @@ impl Store {
     fn walk(&self, circle: &mut Circle) -> Result<(), TierError> {
         let Circle { chosen, next, maps, moved, .. } = circle;
         let is_chosen = |place: Place| chosen.contains(&segment_of(&self.geometry, place));
-        *next += self.move_out(&is_chosen, *next..*maps, moved)?.maps;
+        *next += self.move_out(&is_chosen, None, *next..*maps, moved)?.maps;
         Ok(())
     }
 
     /// Looks through map pages until about a batch of images and delta pages was found at places
-    /// that are to be left, and moves it elsewhere. `moved` counts the places taken for it, and
-    /// meanwhile.
+    /// that are to be left, and moves it elsewhere: with `is_to_move`, the images that it says.
+    /// `moved` counts the places taken for it, and meanwhile.
     ///
     /// Errors: what does not concern single pages; then the call is to be repeated.
     pub(crate) fn move_out(
         &self,
         is_chosen: &dyn Fn(Place) -> bool,
+        is_to_move: Option<ToMove<'_>>,
         maps: impl Iterator<Item = u64>,
         moved: &mut u64,
     ) -> Result<MovedOut, TierError> {
@@ -248,9 +252,10 @@ impl Store {
         }
         let before = self.written();
         let pages: Vec<PageId> = images.keys().copied().collect();
-        let rewritten = self.rewrite(&pages, Stream::Moved);
+        let to_move = |page: PageId, image: &[u8]| is_to_move.is_none_or(|it| it(images[&page], image));
+        let rewritten = self.rewrite_if(&pages, Stream::Moved, &to_move);
         count(&self.counters.images_moved, rewritten.written);
-        let gathered = match deltas.is_empty() {
+        let gathered = match deltas.is_empty() || is_to_move.is_some() {
             true => Ok(Progress::Idle),
             false => {
                 let deltas: Vec<Place> = deltas.into_iter().collect();

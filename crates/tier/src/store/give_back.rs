@@ -189,7 +189,11 @@ impl Store {
         let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
         let needed = state.places_needed(slack).saturating_sub(places);
         let full_percent = 100 - u64::from(self.policy.free_target_percent);
-        needed.saturating_mul(extent.percent()).div_ceil(full_percent)
+        let kept = needed.saturating_mul(extent.percent()).div_ceil(full_percent);
+        match (state.tree_codes.groups_kept(), self.geometry.places_per_group) {
+            (0, _) => kept,
+            (more, places) => kept.div_ceil(places).saturating_add(more).saturating_mul(places),
+        }
     }
 
     /// Returns the space of a group's places to the file system. Called under `growth`.

@@ -116,7 +116,7 @@ impl Store {
         }
     }
 
-    fn grow(&self, header: &mut Header, by: u64) -> Result<(), TierError> {
+    pub(crate) fn grow(&self, header: &mut Header, by: u64) -> Result<(), TierError> {
         let groups = header.groups + by;
         let end = self
             .geometry
@@ -142,12 +142,16 @@ impl Store {
         }
         self.sync_device()?;
         *header = self.store_header(header, groups, header.shrunk_at)?;
+        // A raw device may have those of groups that were cut off.
+        let codes: Result<Vec<u8>, TierError> =
+            (header.groups - by..groups).map(|group| self.code_of(group)).collect();
+        let codes = codes.inspect_err(|error| self.poison.set(error))?;
         let mut state = self.state.lock();
         let first = state.space.groups();
         state.space.add_groups(groups);
-        for group in first..groups {
+        for (group, code) in (first..groups).zip(codes) {
             let body = bitmap::fresh(&self.geometry, group);
-            state.space.learn(&self.geometry, group, Some(&body));
+            state.space.learn(&self.geometry, group, (code, Some(&body)));
         }
         self.progress.notify_all();
         Ok(())

@@ -19,6 +19,7 @@ use super::options::Placement;
 use super::segments::Stream;
 use super::space::Order;
 use super::state::{State, Store, count as tally};
+use super::tree_codes::BASE;
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::Lsn;
 
@@ -33,18 +34,47 @@ enum Next {
     Flush(Lsn),
     Wait,
     Grow(u64),
+    Provide(u8),
+}
+
+/// Places wanted of groups of one code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlacesWanted {
+    pub code: u8,
+    pub count: usize,
+}
+
+/// What a call may do for a better choice, and for which stream it chooses.
+#[derive(Clone, Copy)]
+struct Choice<'a> {
+    stream: Stream,
+    may_learn: bool,
+    /// Codes that groups were looked for.
+    provided: &'a [u8],
+}
+
+/// The code of the next place, after as many as were taken, and how many are wanted of it.
+fn next_wanted(wanted: &[PlacesWanted], mut taken: usize) -> Option<(u8, usize)> {
+    for wanted in wanted {
+        match wanted.count.checked_sub(taken) {
+            None | Some(0) => taken -= wanted.count,
+            Some(left) => return Some((wanted.code, left)),
+        }
+    }
+    None
 }
 
 impl Store {
     /// Counts what is available in `group`, from its bitmap page.
     pub(crate) fn learn(&self, group: u64) -> Result<(), TierError> {
         let pins = self.pin(&[MetaId::Bitmap(group)]);
+        let code = self.code_of(group);
         let mut state = self.state.lock();
         let state = &mut *state;
-        match &pins {
-            Ok(_) => {
+        match (&pins, &code) {
+            (Ok(_), Ok(code)) => {
                 let body = &state.cache.get(MetaId::Bitmap(group)).expect("just pinned").body;
-                state.space.learn(&self.geometry, group, Some(body));
+                state.space.learn(&self.geometry, group, (*code, Some(body)));
                 for index in 0..self.geometry.places_per_group {
                     if bitmap::get(&self.geometry, body, Which::Deltas, index) {
                         let place = Place(group * self.geometry.places_per_group + index);
@@ -53,25 +83,45 @@ impl Store {
                 }
             }
             // The group's pages can still be read; new ones go elsewhere.
-            Err(error) if error.concerns_the_page() => state.space.learn(&self.geometry, group, None),
-            Err(error) if error.kind == TierErrorKind::NotAllocated => {}
-            Err(error) => return Err(error.clone()),
+            (Err(error), _) | (_, Err(error)) if error.concerns_the_page() => {
+                state.space.learn(&self.geometry, group, (BASE, None));
+            }
+            (Err(error), _) if error.kind == TierErrorKind::NotAllocated => {}
+            (Err(error), _) | (_, Err(error)) => return Err(error.clone()),
         }
         Ok(())
     }
 
-    /// Holds `count` places, at most one batch, in ascending order.
-    pub(crate) fn take_places(&self, count: usize, stream: Stream) -> Result<Vec<Place>, TierError> {
+    /// Holds as many places of each code as `wanted` says, at most one batch in all: those of the
+    /// first code first, and each code's in ascending order. Where a code has none, of another.
+    pub(crate) fn take_places(
+        &self,
+        wanted: &[PlacesWanted],
+        stream: Stream,
+    ) -> Result<Vec<Place>, TierError> {
+        let count = wanted.iter().map(|wanted| wanted.count).sum();
         assert!(count <= self.policy.batch_pages);
         let mut taken = Vec::with_capacity(count);
         let mut pins = Vec::new();
         let mut looked = 0;
+        let mut provided = Vec::new();
         loop {
-            let next = self.take_known(count, stream, looked < LEARN_FOR_CHOICE, &mut taken);
+            let choice = Choice { stream, may_learn: looked < LEARN_FOR_CHOICE, provided: &provided };
+            let next = self.take_known(wanted, choice, &mut taken);
             let outcome = match next {
                 Next::Done => {
-                    taken.sort_unstable();
+                    let mut rest = &mut taken[..];
+                    for wanted in wanted {
+                        let (of_code, others) = rest.split_at_mut(wanted.count);
+                        of_code.sort_unstable();
+                        rest = others;
+                    }
                     return Ok(taken);
+                }
+                Next::Provide(code) => {
+                    // One attempt for each: what it gained others may have taken.
+                    provided.push(code);
+                    self.provide(code)
                 }
                 Next::Load(group) => match self.pin(&[MetaId::Bitmap(group)]) {
                     Ok(pin) => {
@@ -97,46 +147,49 @@ impl Store {
 
     /// Takes what is available without I/O. Before it returns `Wait` it releases what it took and
     /// waits.
-    fn take_known(&self, count: usize, stream: Stream, choosy: bool, taken: &mut Vec<Place>) -> Next {
+    fn take_known(&self, wanted: &[PlacesWanted], choice: Choice<'_>, taken: &mut Vec<Place>) -> Next {
+        let Choice { stream, may_learn, provided } = choice;
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state
             .space
             .release_freed(&self.geometry, self.journal.get().map_or(Lsn::ZERO, |journal| journal.durable()));
-        while taken.len() < count {
+        while let Some((code, count)) = next_wanted(wanted, taken.len()) {
             let whole = self.whole_segment(state, stream);
             let poor = match self.policy.placement {
                 Placement::Threaded => {
-                    u64::from(state.space.most_places()) * 8 < self.geometry.places_per_group
+                    u64::from(state.space.most_places(code)) * 8 < self.geometry.places_per_group
                 }
                 Placement::Segments => whole.is_none(),
             };
-            if choosy
+            if may_learn
                 && poor
                 && let Some(group) = state.space.next_to_learn()
             {
                 return Next::Learn(group);
             }
-            let wanted = count - taken.len();
             if let Some(group) = whole {
                 let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
                 let from = (group, &*bitmap.body);
-                state.space.take_whole(&self.geometry, from, stream, wanted, taken);
+                state.space.take_whole(&self.geometry, from, stream, count, taken);
                 continue;
             }
             let order = match self.policy.placement {
                 Placement::Threaded => Order::EmptiestFirst(stream),
                 Placement::Segments => Order::FullestFirst,
             };
-            let Some(group) = state.space.group_for_places(order) else { break };
+            if !provided.contains(&code) && self.may_provide(state, code) {
+                return Next::Provide(code);
+            }
+            let Some(group) = state.space.group_for_places(order, code) else { break };
             let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
             let before = taken.len();
-            state.space.take_places(&self.geometry, group, &bitmap.body, order, wanted, taken);
+            state.space.take_places(&self.geometry, group, &bitmap.body, order, count, taken);
             if self.policy.placement == Placement::Segments {
                 tally(&self.counters.places_scattered, taken.len() - before);
             }
         }
-        if taken.len() == count {
+        if next_wanted(wanted, taken.len()).is_none() {
             return Next::Done;
         }
         if let Some(group) = state.space.next_to_learn() {

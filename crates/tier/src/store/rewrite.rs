@@ -26,6 +26,16 @@ impl Store {
     /// Reads pages and writes what was read to other places, under the version that it has. A
     /// page that is freed or written meanwhile is left as it is. All of it is tried.
     pub(crate) fn rewrite(&self, pages: &[PageId], stream: Stream) -> Rewritten {
+        self.rewrite_if(pages, stream, &|_, _| true)
+    }
+
+    /// As [`Store::rewrite`], those of which the image is to be moved.
+    pub(crate) fn rewrite_if(
+        &self,
+        pages: &[PageId],
+        stream: Stream,
+        is_to_move: &dyn Fn(PageId, &[u8]) -> bool,
+    ) -> Rewritten {
         let (mut written, mut declined, mut outcome) = (0, Vec::new(), Ok(()));
         if pages.is_empty() {
             return Rewritten { written, declined, outcome };
@@ -43,6 +53,7 @@ impl Store {
                 match &read.outcome {
                     // What waits in the write buffer and is in this image holds the log until the
                     // record of the image is durable (`State::waits_from`).
+                    Ok(_) if !is_to_move(read.page, read.buf) => {}
                     Ok(found) => writes.push(PageWrite::back(read.page, found.version, Lsn::MAX, read.buf)),
                     // Freed meanwhile.
                     Err(error) if error.kind == TierErrorKind::NotAllocated => {}

@@ -10,6 +10,7 @@
 //! The number available in a group is known once its bitmap page has been read ("learned"), so that
 //! opening reads none of them.
 
+mod by_code;
 mod closed;
 mod page_numbers;
 pub(crate) mod shadows;
@@ -17,6 +18,7 @@ pub(crate) mod shadows;
 use super::bitmap::{self, Which};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
 use super::segments::{Segments, Stream};
+use by_code::{ByCode, OfCode};
 use firndb_base::{Lsn, PageId};
 use shadows::Shadows;
 use std::cmp::Reverse;
@@ -35,6 +37,14 @@ struct GroupSpace {
     /// Of a closed group: places that would be available.
     idle: u32,
     pages: u32,
+    /// How its places are coded over the members of an array; known once it was learned.
+    code: Option<u8>,
+}
+
+impl GroupSpace {
+    fn code(&self) -> u8 {
+        self.code.unwrap_or(0)
+    }
 }
 
 /// What one record freed, until it is durable.
@@ -51,8 +61,8 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 pub(crate) struct Space {
     groups: Vec<GroupSpace>,
-    /// Learned groups with available places, ordered by their number, then lowest group first.
-    by_places: BTreeSet<(u32, Reverse<u64>)>,
+    /// Learned groups with available places.
+    by_code: ByCode,
     /// Learned groups with available page numbers.
     with_pages: BTreeSet<u64>,
     /// Learned groups without space on the device for their places.
@@ -72,8 +82,6 @@ pub(crate) struct Space {
     pub in_flight: u64,
     /// Which segments are whole.
     pub segments: Segments,
-    /// The segment each stream is filling, placed in runs: group and segment.
-    open: [Option<(u64, usize)>; 2],
 }
 
 /// In which order available places are taken, but for those of a stream's own segment.
@@ -97,7 +105,7 @@ impl Space {
     pub(crate) fn new(groups: u64) -> Space {
         Space {
             groups: vec![GroupSpace::default(); groups as usize],
-            by_places: BTreeSet::new(),
+            by_code: ByCode::default(),
             with_pages: BTreeSet::new(),
             unbacked: BTreeSet::new(),
             learned_to: 0,
@@ -110,7 +118,6 @@ impl Space {
             pending: VecDeque::new(),
             in_flight: 0,
             segments: Segments::default(),
-            open: [None; 2],
         }
     }
 
@@ -155,10 +162,7 @@ impl Space {
         let before = now;
         change(&mut now);
         if now.places != before.places {
-            self.by_places.remove(&(before.places, Reverse(group)));
-            if now.places > 0 {
-                self.by_places.insert((now.places, Reverse(group)));
-            }
+            self.by_code.of(now.code()).change(group, before.places, now.places);
         }
         if now.pages > 0 && before.pages == 0 {
             self.with_pages.insert(group);
@@ -168,9 +172,9 @@ impl Space {
         self.groups[group as usize] = now;
     }
 
-    /// Counts what is available in a group, from its bitmap page; `None` if that page is damaged:
-    /// then nothing is available.
-    pub(crate) fn learn(&mut self, geometry: &Geometry, group: u64, body: Option<&[u8]>) {
+    /// Counts what is available in a group, coded by `code`, from its bitmap page; `None` if that
+    /// page is damaged: then nothing is available.
+    pub(crate) fn learn(&mut self, geometry: &Geometry, group: u64, (code, body): (u8, Option<&[u8]>)) {
         // Bit by bit, as they are chosen: a damaged bitmap may count places that are held, or that
         // do not exist.
         let available = |which: Which| -> Vec<u8> {
@@ -203,6 +207,9 @@ impl Space {
             self.unbacked.insert(group);
         }
         self.groups[group as usize].learned = true;
+        if body.is_some() {
+            self.groups[group as usize].code.get_or_insert(code);
+        }
         self.look_from_first_segment(group);
         self.change(group, |space| (space.places, space.idle, space.pages) = (places, idle, pages));
         while self.groups.get(self.learned_to as usize).is_some_and(|group| group.learned) {
@@ -212,14 +219,14 @@ impl Space {
     /// Forgets what is known of a group, which is then learned again when needed.
     pub(crate) fn unlearn(&mut self, group: u64) {
         self.change(group, |space| (space.places, space.pages) = (0, 0));
-        let before = std::mem::take(&mut self.groups[group as usize]);
+        let code = self.groups[group as usize].code;
+        let unknown = GroupSpace { code, ..GroupSpace::default() };
+        let before = std::mem::replace(&mut self.groups[group as usize], unknown);
         self.closed -= u64::from(before.closed);
         self.unbacked.remove(&group);
         self.segments.forget(group);
         self.learned_to = self.learned_to.min(group);
-        for open in &mut self.open {
-            open.take_if(|(open_group, _)| *open_group == group);
-        }
+        self.by_code.close(group);
     }
     /// The first group not learned yet.
     pub(crate) fn next_to_learn(&mut self) -> Option<u64> {
@@ -241,21 +248,23 @@ impl Space {
     }
     /// The last learned group of which all places are available.
     pub(crate) fn empty_group(&self, geometry: &Geometry) -> Option<u64> {
-        let all = geometry.places_per_group as u32;
-        self.by_places.range((all, Reverse(u64::MAX))..).next().map(|(_, Reverse(group))| *group)
+        self.by_code.empty(geometry.places_per_group as u32)
     }
-    /// Number of available places of the learned group that has the most.
-    pub(crate) fn most_places(&self) -> u32 {
-        self.by_places.last().map_or(0, |(places, _)| *places)
+    /// Number of available places of the learned group of a code that has the most.
+    pub(crate) fn most_places(&self, code: u8) -> u32 {
+        self.by_code.get(code).and_then(OfCode::best).map_or(0, |(places, _)| places)
     }
 
-    /// The learned group to take places from next. There is one as long as any has a place.
-    pub(crate) fn group_for_places(&self, order: Order) -> Option<u64> {
-        let (best, Reverse(best_group)) = *self.by_places.last()?;
+    /// The learned group to take places from next: one of the code, if any has a place, or else
+    /// another. There is one as long as any has a place.
+    pub(crate) fn group_for_places(&self, order: Order, code: u8) -> Option<u64> {
+        let of_code = self.by_code.get(code).filter(|of_code| of_code.best().is_some());
+        let of_code = of_code.or_else(|| self.by_code.any())?;
+        let (best, best_group) = of_code.best()?;
         let Order::EmptiestFirst(stream) = order else {
             return Some(self.segments.loose_group().map_or(best_group, |(group, _)| group));
         };
-        match self.open[stream as usize] {
+        match of_code.open[stream as usize] {
             // Staying in one group makes the runs of successive batches adjacent; but only while
             // the group has at least half as many places as the best one.
             Some((group, _)) if self.groups[group as usize].places * 2 >= best => Some(group),
@@ -275,7 +284,7 @@ impl Space {
         taken: &mut Vec<Place>,
     ) {
         let segments = geometry.segments();
-        let base = group * geometry.places_per_group;
+        let (base, code) = (group * geometry.places_per_group, self.groups[group as usize].code());
         let mut free: Vec<u64> = (0..segments)
             .map(|segment| {
                 let start = base + segment as u64 * SEGMENT_PLACES;
@@ -296,7 +305,7 @@ impl Space {
             };
             let Some(segment) = segment else { break };
             if let Order::EmptiestFirst(stream) = order {
-                self.open[stream as usize] = Some((group, segment));
+                self.by_code.of(code).open[stream as usize] = Some((group, segment));
             }
             let start = base + segment as u64 * SEGMENT_PLACES;
             while left > 0 && free[segment] != 0 {
@@ -360,13 +369,14 @@ impl Space {
     /// The open segment while it has places; then the emptiest, among equals the next one after it.
     /// The segment that the other stream is filling comes last.
     fn emptiest_segment(&self, group: u64, free: &[u64], mine: usize) -> Option<usize> {
-        let open = self.open[mine].filter(|(open_group, _)| *open_group == group).map(|(_, segment)| segment);
+        let streams = self.by_code.get(self.groups[group as usize].code()).map_or([None; 2], |it| it.open);
+        let open = streams[mine].filter(|(open_group, _)| *open_group == group).map(|(_, segment)| segment);
         if let Some(segment) = open.filter(|segment| free[*segment] != 0) {
             return Some(segment);
         }
         let after = open.map_or(0, |segment| segment + 1);
         let others = |segment: usize| {
-            (0..self.open.len()).any(|other| other != mine && self.open[other] == Some((group, segment)))
+            (0..streams.len()).any(|other| other != mine && streams[other] == Some((group, segment)))
         };
         (0..free.len())
             .map(|step| (after + step) % free.len())
@@ -446,14 +456,14 @@ impl Space {
         assert_eq!(self.freed_pages.len(), pages, "page numbers are held until a record is durable");
         assert!(self.reserved.is_disjoint(&self.freed_pages), "a page that was freed is not handed out");
         for (number, group) in (0..).zip(&self.groups) {
-            let found = self.by_places.contains(&(group.places, Reverse(number)));
+            let found = self.by_code.contains(group.code(), (group.places, number));
             assert_eq!(found, group.places > 0, "group {number} is found by its places");
             assert_eq!(self.with_pages.contains(&number), group.pages > 0, "group {number} by its pages");
             assert!(group.learned || (group.places, group.pages) == (0, 0), "group {number} is not known");
             self.segments.check(geometry, number, group.places);
             assert!(group.learned || number >= self.learned_to);
         }
-        assert!(self.by_places.len() <= self.groups.len() && self.learned_to <= self.groups());
+        assert!(self.by_code.groups() <= self.groups.len() && self.learned_to <= self.groups());
     }
 
     /// Makes available what durable records freed.

@@ -24,6 +24,7 @@ use super::space::Space;
 use super::sweep_state::Sweep;
 use super::syncs::Syncs;
 use super::totals::Totals;
+use super::tree_codes::{GroupCodes, TreeCodes};
 use super::write_back::Rounds;
 use crate::merged_reads::Staging;
 use crate::poison::Poison;
@@ -48,6 +49,7 @@ pub struct Store {
     pub(super) geometry: Geometry,
     pub(super) policy: Policy,
     pub(super) journal: OnceLock<Arc<dyn Journal>>,
+    pub(super) group_codes: OnceLock<Arc<dyn GroupCodes>>,
     /// Why nothing more may be written, once a write has failed.
     pub(super) poison: Poison,
     pub(super) checking: Mutex<()>,
@@ -99,6 +101,7 @@ pub(crate) struct State {
     /// The part of the map that a running check has walked.
     pub(super) mirror: Option<Mirror>,
     pub(super) deltas: Deltas,
+    pub(super) tree_codes: TreeCodes,
     pub(super) discards: Discards,
 }
 

@@ -49,6 +49,12 @@ pub struct Vacancy {
     pub maps: (u64, u64),
 }
 
+pub(crate) fn log_is_nearly_full() -> TierError {
+    let message = "no pages are moved while the log is nearly full: try again when a backup, the archive or a long \
+                   transaction holds less of it";
+    TierError::new(TierErrorKind::LogFull, message)
+}
+
 impl Store {
     /// One step of emptying sparse groups if much of the file is free. A background step; does
     /// nothing if another thread is at it.
@@ -154,10 +160,7 @@ impl Store {
         if !self.journal()?.has_spare() {
             return match extent {
                 Extent::Spacious => Ok(Progress::Idle),
-                Extent::Tight => Err(TierError::new(
-                    TierErrorKind::LogFull,
-                    "no pages are moved while the log is nearly full: try again when a backup, the archive or a long transaction holds less of it",
-                )),
+                Extent::Tight => Err(log_is_nearly_full()),
             };
         }
         if is_idle && !self.begin_vacating(cleaning, extent)? {
@@ -253,14 +256,14 @@ impl Store {
         let Vacating { groups, next, maps, again, in_use } = vacating;
         let is_chosen = |place: Place| groups.contains(&self.geometry.group_of_place(place));
         if *next < *maps && !groups.is_empty() {
-            let moved = self.move_out(&is_chosen, *next..*maps, &mut 0)?;
+            let moved = self.move_out(&is_chosen, None, *next..*maps, &mut 0)?;
             *next += moved.maps;
             let map_of = |(page, _): &(PageId, Place)| page.0 / self.geometry.entries_per_map;
             again.extend(moved.declined.iter().map(map_of));
             return Ok(());
         }
         if !again.is_empty() && !groups.is_empty() {
-            let moved = self.move_out(&is_chosen, again.iter().copied(), &mut 0)?;
+            let moved = self.move_out(&is_chosen, None, again.iter().copied(), &mut 0)?;
             (0..moved.maps).for_each(|_| _ = again.pop_first());
             let group_of = |(_, place): &(PageId, Place)| self.geometry.group_of_place(*place);
             in_use.extend(moved.declined.iter().map(group_of));

@@ -18,10 +18,12 @@ use super::entry::image_checksum;
 use super::geometry::Place;
 use super::lost_sight::Lost;
 use super::meta_page::MetaId;
+use super::places::PlacesWanted;
 use super::publication::Publication;
 use super::records::{self, Change, Old};
 use super::segments::Stream;
 use super::state::{State, Store, count};
+use super::tree_codes::BASE;
 use crate::error::TierError;
 use crate::granules::{Base, Changes};
 use crate::page_tier::{PageWrite, Written};
@@ -122,12 +124,25 @@ impl Store {
         if live.is_empty() {
             return;
         }
-        let places = match self.take_places(live.len(), stream) {
+        let wanted = self.sort_by_code(writes, &mut live);
+        let places = match self.take_places(&wanted, stream) {
             Ok(places) => places,
             Err(error) => return fail(writes, &live, &error),
         };
         let shadows = self.write_images(writes, &live, &places, seal);
         self.publish_shadows(writes, shadows, kind, lost);
+    }
+
+    /// Sorts writes by the codes that the groups of their places should have.
+    fn sort_by_code(&self, writes: &[PageWrite<'_>], live: &mut [usize]) -> Vec<PlacesWanted> {
+        if self.group_codes.get().is_none() {
+            return vec![PlacesWanted { code: BASE, count: live.len() }];
+        }
+        let state = self.state.lock();
+        let code = |index: &usize| state.tree_codes.wanted(writes[*index].data);
+        live.sort_by_key(code);
+        let alike = live.chunk_by(|a, b| code(a) == code(b));
+        alike.map(|alike| PlacesWanted { code: code(&alike[0]), count: alike.len() }).collect()
     }
 
     /// The map pages that have to be read for the entries of `pages`.

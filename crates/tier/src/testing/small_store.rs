@@ -209,7 +209,15 @@ impl Journal for TestLog {
 #[must_use]
 pub fn image(page: PageId, version: Lsn) -> Vec<u8> {
     let word = |i: usize| hash_bytes(version.0, &(page.0 * 1000 + i as u64).to_le_bytes()).to_le_bytes();
-    (0..PAGE_SIZE / 8).flat_map(word).collect()
+    let mut image: Vec<u8> = (0..PAGE_SIZE / 8).flat_map(word).collect();
+    // As in a page of a tree.
+    image[20..24].copy_from_slice(&tree_of(page).to_le_bytes());
+    image
+}
+
+/// The tree that a page belongs to, of three.
+pub fn tree_of(page: PageId) -> u32 {
+    (page.0 % 3) as u32
 }
 
 /// Where the tests make and open caches.

@@ -5,10 +5,12 @@ use super::super::apply::contradiction;
 use super::super::entry::{Entry, SlotAt};
 use super::super::geometry::Place;
 use super::super::meta_page::MetaId;
+use super::super::places::PlacesWanted;
 use super::super::publication::Publication;
 use super::super::records::{self, Change};
 use super::super::segments::Stream;
 use super::super::state::{SLACK_BATCHES_NORMAL, State, Store, count};
+use super::super::tree_codes::BASE;
 use super::Flushing;
 use super::page::Packed;
 use super::policy;
@@ -192,9 +194,11 @@ impl Store {
         let fits = self.hold_delta_places(count_packed, limit)
             || (self.free_empty().is_ok() && self.hold_delta_places(count_packed, limit));
         let sent_or = match fits {
-            true => self.take_places(packed.len(), stream).inspect_err(|_| {
-                self.state.lock().deltas.in_flight -= packed.len() as u64;
-            }),
+            true => self
+                .take_places(&[PlacesWanted { code: BASE, count: packed.len() }], stream)
+                .inspect_err(|_| {
+                    self.state.lock().deltas.in_flight -= packed.len() as u64;
+                }),
             false => {
                 self.end_flush(&sent, false);
                 let pages: Vec<PageId> = sent.iter().map(|sent| sent.page).collect();

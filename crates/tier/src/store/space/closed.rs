@@ -36,9 +36,7 @@ impl Space {
         self.closed += 1;
         self.change(group, |space| (space.idle, space.places) = (space.places, 0));
         self.segments.forget(group);
-        for open in &mut self.open {
-            open.take_if(|(open_group, _)| *open_group == group);
-        }
+        self.by_code.close(group);
     }
     /// Number of closed groups.
     pub(crate) fn closed(&self) -> u64 {

@@ -388,7 +388,7 @@ fn a_bitmap_that_counts_more_than_there_is_gives_no_places() {
     alter(&store, MetaId::Bitmap(0), |body| body[8..8 + 4 * 8].fill(0xff));
     store.state.lock().space.unlearn(0);
     store.learn(0).unwrap();
-    assert_eq!(store.state.lock().space.most_places(), 0);
+    assert_eq!(store.state.lock().space.most_places(0), 0);
     // Another group has the places that are needed.
     let more = allocate(&store, &log, 3).unwrap();
     assert!(more.iter().all(|page| store.geometry.group_of_page(*page) > 0), "{more:?}");

@@ -10,6 +10,7 @@ use crate::page_tier::{PageTier, PageWrite};
 use crate::store::Journal;
 use crate::store::geometry::Place;
 use crate::store::meta_page::MetaId;
+use crate::store::places::PlacesWanted;
 use crate::store::segments::Stream;
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{AlignedBuf, MemoryDevice};
@@ -37,7 +38,9 @@ fn a_freed_delta_page_is_used_again_when_its_record_is_durable() {
     rig.log.flush(rig.log.end()).unwrap();
     rig.store.free_empty_delta_pages().unwrap();
     let take = |count: u64| -> BTreeSet<Place> {
-        let places = (0..count).map(|_| rig.store.take_places(1, Stream::New).unwrap().remove(0));
+        let places = (0..count).map(|_| {
+            rig.store.take_places(&[PlacesWanted { code: 0, count: 1 }], Stream::New).unwrap().remove(0)
+        });
         let places: Vec<Place> = places.collect();
         rig.store.drop_places(&places);
         places.into_iter().collect()

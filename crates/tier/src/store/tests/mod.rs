@@ -20,6 +20,7 @@ mod discards;
 mod emptied_segments;
 mod full;
 mod give_back;
+mod group_codes;
 pub(crate) mod harness;
 mod held_shadows;
 mod lost_sight;

@@ -1,10 +1,11 @@
 //! Random work on the store, compared with a map.
 
+use super::group_codes::{COUNT, Codes};
 use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_tier::PageTier;
 use crate::store::Journal;
-use crate::store::{Placement, Policy, Store};
+use crate::store::{CodeWalk, Placement, Policy, Store};
 use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -24,6 +25,8 @@ pub(crate) struct Model {
     pub redo_from: Lsn,
     /// What the metadata contained before it was synced.
     pub contained: Lsn,
+    /// Codes of groups, if they have any.
+    codes: Option<Arc<Codes>>,
 }
 
 /// Both placements, in turn.
@@ -37,6 +40,8 @@ impl Model {
         let log = TestLog::new();
         let policy = policy(seed);
         let store = create_under(policy, device.clone(), &log);
+        let codes = (!seed.is_multiple_of(3)).then(|| Codes::over(device.clone()));
+        codes.iter().for_each(|codes| store.attach_codes(codes.clone()));
         Model {
             device,
             log,
@@ -47,6 +52,7 @@ impl Model {
             pages_max,
             redo_from: Lsn::FIRST,
             contained: Lsn::ZERO,
+            codes,
         }
     }
 
@@ -59,7 +65,7 @@ impl Model {
             // The log's buffer is full for a while.
             self.log.refuse(self.rng.below(3) as u32);
         }
-        match self.rng.below(22) {
+        match self.rng.below(23) {
             0..5 => self.publish(),
             5..12 => self.write(),
             12..15 => self.read(),
@@ -69,6 +75,7 @@ impl Model {
             18 => drop(self.store.give_back_step().unwrap()),
             19 => self.sweep(),
             20 => self.compact(),
+            21 => self.place(),
             _ => self.stale_write(),
         }
     }
@@ -90,6 +97,21 @@ impl Model {
         }
         if self.rng.one_in(4) {
             self.store.abandon_compaction();
+        }
+    }
+
+    /// Gives trees other codes, or moves pages to where their trees have them.
+    fn place(&mut self) {
+        let Some(codes) = &self.codes else { return };
+        codes.refuse(self.rng.one_in(4));
+        if self.rng.one_in(2) {
+            let mut code = || self.rng.below(COUNT as u64) as u8;
+            let trees = (0..3).map(|tree| (tree, code())).collect();
+            return self.store.set_codes_of_trees(trees).unwrap();
+        }
+        let mut walk = CodeWalk { next: self.rng.below(4), left: 0 };
+        for _ in 0..self.rng.below(16) {
+            self.store.move_to_codes(&mut walk).unwrap();
         }
     }
 
@@ -173,6 +195,7 @@ impl Model {
         records.retain(|record| record.end <= cut);
         let (contained, from) = (self.contained, self.redo_from);
         self.store = recover_under(self.policy, self.device.clone(), &records, contained, from, cut).unwrap();
+        self.codes.iter().for_each(|codes| self.store.attach_codes(codes.clone()));
         self.pages = fold(&records, cut);
         compare(&self.store, &self.pages);
         self.log = TestLog::with(records);

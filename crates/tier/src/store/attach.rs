@@ -1,0 +1,27 @@
+//! Attaching the log, without which the store writes nothing.
+
+use super::journal::{Journal, Presumed};
+use super::state::Store;
+use firndb_base::sync::Arc;
+use firndb_log::Log;
+
+impl Store {
+    /// Attaches the opened log, for map records and the durable LSN. Called once.
+    pub fn attach(&self, log: Arc<Log>) {
+        self.attach_journal(log);
+    }
+
+    /// As [`Store::attach`], but the store treats all log as durable: it writes map pages before
+    /// the records they contain. Shows that crash tests detect the resulting damage.
+    #[doc(hidden)]
+    pub fn attach_breaking_the_wal_rule(&self, log: Arc<Log>) {
+        self.attach_journal(Arc::new(Presumed(log)));
+    }
+
+    /// As [`Store::attach`], for tests with a log of their own.
+    #[doc(hidden)]
+    pub fn attach_journal(&self, journal: Arc<dyn Journal>) {
+        assert!(self.journal.set(journal).is_ok(), "a log is attached once");
+        self.state.lock().recovering = false;
+    }
+}
