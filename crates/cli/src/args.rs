@@ -89,7 +89,7 @@ impl Command {
                 | Cache::Abandon(_),
             )
             | Command::Pagefile(_)
-            | Command::Array(Array::Replace(_) | Array::Scrub(_))
+            | Command::Array(Array::Replace(_) | Array::Scrub(_) | Array::Layout(_))
             | Command::Log(Log::Add(_) | Log::Remove(_) | Log::Replace(_)) => return None,
             #[cfg(feature = "lab")]
             Command::Lab(command) => return command.results(),

@@ -3,7 +3,7 @@
 use crate::caches;
 use crate::status_args::StatusArgs;
 use clap::{Args, Subcommand};
-use firndb::{Database, StoreArrayStatus, StoreMemberState};
+use firndb::{Database, Layout, StoreArrayStatus, StoreMemberState};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, progress, say, size, table};
 use serde_json::json;
@@ -16,6 +16,9 @@ pub enum Array {
     Status(StatusArgs),
     /// Put another device into the place of one, and fill it from the others
     Replace(Replace),
+    /// Show how the pages of each table are fragmented over the devices, or have those of one
+    /// fragmented otherwise
+    Layout(LayoutArgs),
     /// Read everything on all devices and mend what is wrong; exit status 1 if something cannot be
     Scrub(Scrub),
 }
@@ -40,11 +43,27 @@ pub struct Scrub {
     pub dir: PathBuf,
 }
 
+/// `firn array layout`.
+#[derive(Args, Debug)]
+pub struct LayoutArgs {
+    /// The database's directory
+    pub dir: PathBuf,
+    /// The table
+    #[arg(requires = "layout")]
+    pub table: Option<String>,
+    /// M:W: each page becomes W fragments, any M of which give it back; or "store": as the store
+    pub layout: Option<String>,
+    /// Leave the pages that there are, which move when they are written
+    #[arg(long)]
+    pub no_move: bool,
+}
+
 pub fn run(command: &Array) -> Result<(), Failure> {
     match command {
         Array::Status(args) => status(args),
         Array::Replace(args) => replace(args),
         Array::Scrub(args) => scrub(args),
+        Array::Layout(args) => layout(args),
     }
 }
 
@@ -77,6 +96,66 @@ fn replace(args: &Replace) -> Result<(), Failure> {
         return Err(Failure::new("the new device could not be filled: see what is said above"));
     }
     Ok(())
+}
+
+fn layout(args: &LayoutArgs) -> Result<(), Failure> {
+    let db = open(&args.dir)?;
+    let outcome = match (&args.table, &args.layout) {
+        (Some(table), Some(layout)) => change_layout(&db, table, layout, !args.no_move),
+        _ => show_layouts(&db),
+    };
+    let closed = db.close();
+    outcome?;
+    Ok(closed?)
+}
+
+fn show_layouts(db: &Database) -> Result<(), Failure> {
+    let layouts: Vec<String> = db.layouts().iter().map(Layout::to_string).collect();
+    let Some(own) = layouts.first() else {
+        say!("the store is one device, so there are no layouts");
+        return Ok(());
+    };
+    say!("the store is {own}; tables may be {}", layouts.join(", "));
+    let mut rows = table::new(&["table", "layout"]);
+    for name in db.table_names() {
+        let layout = db.table(&name)?.layout()?;
+        rows.add_row([name, layout.to_string()]);
+    }
+    say!("{}", table::text(rows, 2));
+    Ok(())
+}
+
+fn change_layout(db: &Database, name: &str, text: &str, moves: bool) -> Result<(), Failure> {
+    let table = db.table(name)?;
+    db.set_layout(&table, parse_layout(text)?)?;
+    if !moves {
+        say!("pages of {name:?} will be {} as they are written", table.layout()?);
+        return Ok(());
+    }
+    let bar = progress::bar("moving", 0);
+    let moved = db.move_to_layouts(&mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+        std::ops::ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    let left = moved?.pages_left;
+    say!("pages of {name:?} are {}", table.layout()?);
+    if left > 0 {
+        say!(
+            "{left} pages could not be moved, for lack of space for their layout: run it again, or let them be written"
+        );
+    }
+    Ok(())
+}
+
+fn parse_layout(text: &str) -> Result<Layout, Failure> {
+    let counts = text.split_once(':').and_then(|(m, w)| Some((m.parse().ok()?, w.parse().ok()?)));
+    match (text, counts) {
+        ("store", _) => Ok(Layout::AsStore),
+        (_, Some((needed, written))) => Ok(Layout::fragments(needed, written)),
+        _ => Err(Failure::new(format!("{text:?} is no layout: name one as M:W, like 3:4, or \"store\""))),
+    }
 }
 
 fn scrub(args: &Scrub) -> Result<(), Failure> {

@@ -205,9 +205,13 @@ impl Database {
     pub fn create_table_with(&self, name: &str, spec: TableSpec) -> Result<Table, Error> {
         let engine = self.engine();
         engine.check_writable()?;
-        let table = engine
-            .write(|| Ok(engine.catalog.create_table(name, spec.kind.clone(), spec.indexes.clone())?))?;
-        Ok(Table { inner: table, handle: self.handle.clone() })
+        engine.check_layout(spec.layout)?;
+        let inner = engine.write(|| {
+            let kind = (spec.kind.clone(), spec.layout.kept());
+            Ok(engine.catalog.create_fragmented_table(name, kind, spec.indexes.clone())?)
+        })?;
+        engine.place_trees()?;
+        Ok(Table { inner, handle: self.handle.clone() })
     }
 
     /// The table of this name.
@@ -240,7 +244,8 @@ impl Database {
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_writable()?;
-        engine.write(|| Ok(engine.catalog.drop_table(name)?))
+        engine.write(|| Ok(engine.catalog.drop_table(name)?))?;
+        engine.place_trees()
     }
 
     /// Renames a table. Handles of it stay valid.
@@ -281,7 +286,7 @@ impl Database {
         let (memory, spill) = (engine.options.index_build_bytes, engine.queries.spill.get().cloned());
         let limits = BuildLimits { memory, spill, cancel };
         engine.catalog.create_index(&table.inner, index, &limits)?;
-        Ok(())
+        engine.place_trees()
     }
 
     /// Drops a secondary index.

@@ -49,6 +49,7 @@ impl Database {
         let engine = self.engine();
         engine.check_writable()?;
         engine.admit()?;
+        engine.check_layout(spec.layout)?;
         let mut failed = None;
         let mut rows = rows.into_iter().map(|row| {
             row.map_err(|error| {
@@ -56,10 +57,19 @@ impl Database {
                 TableError::new(TableErrorKind::BadArgument, "there is no next row")
             })
         });
-        let loaded = engine.catalog.load_table(name, spec.kind, spec.indexes, (bytes, &mut rows));
+        let loaded = engine.catalog.load_table(
+            name,
+            (spec.kind, spec.layout.kept()),
+            spec.indexes,
+            (bytes, &mut rows),
+        );
         match (failed, loaded) {
             (Some(error), _) => Err(error),
-            (None, loaded) => Ok(Table { inner: loaded?, handle: self.handle.clone() }),
+            (None, loaded) => {
+                let inner = loaded?;
+                engine.place_trees()?;
+                Ok(Table { inner, handle: self.handle.clone() })
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 
 use firndb_base::sync::Rank;
 
+/// Held while trees are given codes of groups, by the catalog's account.
+pub(crate) static PLACING: Rank = Rank::new(45, "the placing of trees");
 /// Held during the archive's I/O.
 pub(crate) static ARCHIVE: Rank = Rank::new(100, "the archive's work");
 /// Serializes attaching and detaching.

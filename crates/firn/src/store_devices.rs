@@ -8,6 +8,7 @@ use crate::engine::directory::files::open_existing;
 use crate::engine::directory::names::refuse_own_files;
 use crate::engine::store_array_field::{StoreArrayField, StoreMember};
 use crate::error::Error;
+use crate::layouts::Layout;
 use crate::options::callbacks::StoreEvent;
 use firndb_array::MemberState;
 use firndb_base::sync::Arc;
@@ -83,6 +84,9 @@ pub struct StoreArrayStatus {
     pub may_lose: usize,
     /// The devices.
     pub devices: Vec<StoreDevice>,
+    /// Parts of the store (groups of pages) by their layout, as far as they were looked at since
+    /// the database was opened.
+    pub groups: Vec<(Layout, u64)>,
 }
 
 impl StoreArrayStatus {
@@ -93,6 +97,7 @@ impl StoreArrayStatus {
             written: field.code.written(),
             may_lose: field.code.spare().saturating_sub(gone),
             devices,
+            groups: Vec::new(),
         }
     }
 
@@ -137,7 +142,8 @@ impl Database {
             filled: filling.filter(|(filled, ..)| *filled == member).map(|(_, done, all)| (done, all)),
             trouble: None,
         });
-        Some(StoreArrayStatus::of(&field, devices.collect()))
+        let groups = self.layouts().into_iter().zip(engine.store.groups_by_code()).collect();
+        Some(StoreArrayStatus { groups, ..StoreArrayStatus::of(&field, devices.collect()) })
     }
 
     /// What happened to the store's devices since the database was opened, oldest first; of more

@@ -2,6 +2,7 @@
 
 use crate::database::Handle;
 use crate::error::{Error, ErrorKind};
+use crate::layouts::Layout;
 use crate::transaction::Transaction;
 use firndb_base::TreeId;
 use firndb_base::sync::Arc;
@@ -14,23 +15,30 @@ use std::ops::Bound;
 pub struct TableSpec {
     pub(crate) kind: TableKind,
     pub(crate) indexes: Vec<IndexSpec>,
+    pub(crate) layout: Layout,
 }
 
 impl TableSpec {
     /// Rows of bytes, by keys of bytes.
     #[must_use]
     pub fn raw() -> TableSpec {
-        TableSpec { kind: TableKind::Raw, indexes: Vec::new() }
+        TableSpec { kind: TableKind::Raw, indexes: Vec::new(), layout: Layout::AsStore }
     }
     /// Rows of typed columns.
     #[must_use]
     pub fn typed(schema: Schema) -> TableSpec {
-        TableSpec { kind: TableKind::Typed(schema), indexes: Vec::new() }
+        TableSpec { kind: TableKind::Typed(schema), indexes: Vec::new(), layout: Layout::AsStore }
     }
     /// With a secondary index.
     #[must_use]
     pub fn with_index(mut self, index: IndexSpec) -> TableSpec {
         self.indexes.push(index);
+        self
+    }
+    /// Fragmented otherwise over the store's devices than the store is, where it has several.
+    #[must_use]
+    pub fn with_layout(mut self, layout: Layout) -> TableSpec {
+        self.layout = layout;
         self
     }
 }

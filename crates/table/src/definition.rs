@@ -13,7 +13,7 @@ use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{PageId, TreeId, crc32c};
 
 /// Version of the definition's format that this code writes; it reads no other.
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
 
 /// What the catalog holds one of.
 #[derive(Debug)]
@@ -48,8 +48,19 @@ pub struct Definition {
     pub name: String,
     /// What kind of rows it holds.
     pub kind: TableKind,
+    /// How its pages are fragmented, where the store has several devices; `None` if as the store's.
+    pub fragments: Option<Fragments>,
     /// Its secondary indexes, in the order of their creation.
     pub indexes: Vec<IndexDefinition>,
+}
+
+/// How a page is fragmented: `written` fragments, any `needed` of which give it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragments {
+    /// From 1 to `written`.
+    pub needed: u8,
+    /// At least 1.
+    pub written: u8,
 }
 
 impl Definition {
@@ -69,6 +80,9 @@ impl Definition {
                 schema.write(&mut out);
             }
         }
+        let fragments = self.fragments.map_or((0, 0), |it| (it.needed, it.written));
+        out.put_u8(fragments.0);
+        out.put_u8(fragments.1);
         out.put_varint(self.indexes.len() as u64);
         for index in &self.indexes {
             out.put_u32(index.tree.0);
@@ -163,6 +177,11 @@ impl Object {
             }
             _ => return Err(Malformed { what: "unknown kind of table" }.into()),
         };
+        let fragments = match (reader.u8()?, reader.u8()?) {
+            (0, 0) => None,
+            (needed, written) if needed > 0 && needed <= written => Some(Fragments { needed, written }),
+            _ => return Err(Malformed { what: "a page of fewer fragments than are needed" }.into()),
+        };
         let count = reader.varint_max(MAX_INDEXES)?;
         let mut indexes = Vec::with_capacity(count);
         for _ in 0..count {
@@ -177,7 +196,7 @@ impl Object {
             spec.check(&kind).map_err(|error| TableError::damaged(error.message))?;
             indexes.push(IndexDefinition { spec, tree, root, state });
         }
-        Ok(Object::Table(Box::new(Definition { tree, root, large, name, kind, indexes })))
+        Ok(Object::Table(Box::new(Definition { tree, root, large, name, kind, fragments, indexes })))
     }
 }
 
@@ -204,6 +223,7 @@ mod tests {
             large: Some((TreeId(9), PageId(90))),
             name: "raw".into(),
             kind: TableKind::Raw,
+            fragments: Some(Fragments { needed: 3, written: 4 }),
             indexes: vec![index(IndexSpec::ranges("r", true, vec![IndexPart::Value(0..2)]))],
         };
         let by_name = index(IndexSpec::columns("by_name", false, vec![KeyColumn::ascending(1)]));
@@ -212,6 +232,7 @@ mod tests {
             Definition {
                 name: "typed".into(),
                 kind: TableKind::Typed(schema),
+                fragments: None,
                 indexes: vec![by_name],
                 ..raw
             },
@@ -266,7 +287,7 @@ mod tests {
         let file = PageFileDefinition { tree: TreeId(7), root: PageId(70), name: "f".into() };
         let bytes = file.encode();
         let expected: &[u8] = &[
-            3, // format
+            4, // format
             7, 0, 0, 0, 70, 0, 0, 0, 0, 0, 0, 0, // tree and root
             0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // no large values
             1, b'f', 3, 0, // name, kind, no indexes
@@ -285,10 +306,11 @@ mod tests {
     fn the_format_is_pinned() {
         let bytes = samples()[0].encode();
         let expected: &[u8] = &[
-            3, // format
+            4, // format
             7, 0, 0, 0, 70, 0, 0, 0, 0, 0, 0, 0, // tree and root
             9, 0, 0, 0, 90, 0, 0, 0, 0, 0, 0, 0, // tree and root of large values
             3, b'r', b'a', b'w', 1, // name, kind
+            3, 4, // fragments needed, and written
             1, // indexes
             8, 0, 0, 0, 80, 0, 0, 0, 0, 0, 0, 0, 2, // tree, root, ready
             1, b'r', 1, 2, 1, 1, 0, 2, // name, unique, ranges, one: of the value, 0..2
@@ -299,7 +321,7 @@ mod tests {
         building.indexes[0].state = IndexState::Building { notes: (TreeId(10), PageId(100)) };
         let with_notes = building.encode();
         let state = [1, 10, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(with_notes[..with_notes.len() - 4], [&expected[..43], &state, &expected[44..]].concat());
+        assert_eq!(with_notes[..with_notes.len() - 4], [&expected[..45], &state, &expected[46..]].concat());
         assert_eq!(Definition::decode(&with_notes).as_ref(), Ok(&building));
     }
 }

@@ -79,7 +79,7 @@ pub use catalog::{Catalog, SYSTEM_TREE};
 pub use check::TableReport;
 pub use count_rows::RowCount;
 pub use cursor::{Cursor, KeyAndValue};
-pub use definition::Definition;
+pub use definition::{Definition, Fragments};
 pub use error::{TableError, TableErrorKind};
 pub use firndb_btree::Counted;
 pub use index::{IndexDefinition, IndexPart, IndexParts, IndexSpec, IndexState, MAX_INDEXES};

@@ -58,7 +58,16 @@ pub(crate) fn open_store(
 ) -> Result<Arc<Store>, Error> {
     let (database, page_size) = (superblock.database, superblock.page_size);
     let (options, policy) = (store_options(options, page_size), store_policy(options));
-    Ok(Arc::new(Store::open_with(devices.store(), database, options, policy)?))
+    let store = Arc::new(Store::open_with(devices.store(), database, options, policy)?);
+    attach_codes(devices, &store);
+    Ok(store)
+}
+
+/// Has the store give its groups the codes of the array below it.
+fn attach_codes(devices: &Counted, store: &Store) {
+    if let Some(it) = &devices.store_array {
+        store.attach_codes(it.array.clone());
+    }
 }
 
 /// What an archive that follows has not taken yet: some hundred commits.
@@ -282,6 +291,7 @@ pub(crate) fn create(
         options.testing.store_layout,
         store_policy(options),
     )?);
+    attach_codes(&devices, &store);
     let cache = cache::make(&mut superblock, &devices, &store, options)?;
     attach(options, &store, &log);
     let tier = Arc::new(CacheSwitch::new(store.clone(), cache));

@@ -271,6 +271,7 @@ impl<'a> Opening<'a> {
             recovery: background,
         };
         let engine = Engine::new(parts, options);
+        engine.place_trees()?;
         if as_found {
             engine.note_unchanged();
         }

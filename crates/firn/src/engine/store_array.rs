@@ -20,6 +20,8 @@ pub(crate) struct StoreArray {
     pub keeper: Arc<StoreKeeper>,
     /// The members' devices, in their order.
     pub members: Mutex<Vec<Arc<Counting>>>,
+    /// One thread at a time says which trees have which codes.
+    pub placing: Mutex<()>,
     /// One change at a time.
     pub changing: Mutex<()>,
     /// How far the member is that is being filled.
@@ -48,7 +50,8 @@ impl StoreArray {
         }
         let keeper = Arc::new(StoreKeeper::new(options.store_listener.clone()));
         let (code, shape) = (options.code_over(members.len())?, store::shape(options.page_size, layout)?);
-        let array = Array::create(plain(&members), code, code, shape, with(database, &keeper, options))?;
+        let widest = options.widest_over(code, members.len())?;
+        let array = Array::create(plain(&members), code, widest, shape, with(database, &keeper, options))?;
         Ok(Some(StoreArray::of(array, keeper, members, 0)))
     }
 
@@ -93,6 +96,7 @@ impl StoreArray {
             array: Arc::new(array),
             keeper,
             members: Mutex::new(members),
+            placing: ranks::PLACING.mutex(()),
             changing: ranks::STORE_CHANGING.mutex(()),
             filling: ranks::STORE_FILLING.mutex(Filling { next_group: next, left_out: 0 }),
         }

@@ -44,7 +44,7 @@ use std::time::Duration;
 ///
 /// | settings | fixed | kept |
 /// |---|---|---|
-/// | here | `page_size`, `store_paths`, `store_survives`, `store_code` | |
+/// | here | `page_size`, `store_paths`, `store_survives`, `store_code`, `store_widest` | |
 /// | [`LogSettings`] | `bytes`, `devices`, `paths` | `copies`, `copies_required` |
 /// | [`CacheSettings`] | `bytes`, `path`, `group_pages`, `write_through` | `rebuildable` |
 /// | [`ArchiveSettings`] | | all but `lost`, `profile` |
@@ -65,6 +65,7 @@ pub struct Options {
     pub(crate) store_paths: Vec<PathBuf>,
     pub(crate) store_survives: usize,
     pub(crate) store_code: Option<(usize, usize)>,
+    pub(crate) store_widest: Option<(usize, usize)>,
     pub(crate) store_listener: Option<StoreEventFn>,
     pub(crate) spill_path: Option<PathBuf>,
     pub(crate) spill_bytes: u64,
@@ -95,6 +96,7 @@ impl Default for Options {
             store_paths: Vec::new(),
             store_survives: 0,
             store_code: None,
+            store_widest: None,
             store_listener: None,
             spill_path: None,
             spill_bytes: 8 << 30,
@@ -175,6 +177,16 @@ impl Options {
     #[must_use]
     pub fn store_code(mut self, needed: usize, written: usize) -> Options {
         self.store_code = Some((needed, written));
+        self
+    }
+    /// Tables may have layouts ([`Layout`]) that take as much space as `needed` of `written`
+    /// fragments. All devices are as long as if all pages did; in files that is length, not space.
+    /// Fixed when the database is created. Default: as much as the store's own.
+    ///
+    /// [`Layout`]: crate::Layout
+    #[must_use]
+    pub fn store_widest(mut self, needed: usize, written: usize) -> Options {
+        self.store_widest = Some((needed, written));
         self
     }
     /// Called when something happens to one of the store's devices, where there are several: by
@@ -382,7 +394,21 @@ impl Options {
     /// What creating a database checks, and opening one does not, as these settings are fixed.
     pub(crate) fn check_new(&self) -> Result<(), Error> {
         self.check()?;
-        self.code_over(self.store_paths.len().max(1)).map(drop)
+        let devices = self.store_paths.len().max(1);
+        self.widest_over(self.code_over(devices)?, devices).map(drop)
+    }
+
+    /// The code that takes the most space of those that tables of a new store may have, whose own
+    /// is `code`.
+    pub(crate) fn widest_over(&self, code: Code, devices: usize) -> Result<Code, Error> {
+        let Some((needed, written)) = self.store_widest else { return Ok(code) };
+        let widest = Code::new(needed, written).filter(|widest| widest.written() <= devices);
+        widest.filter(|widest| widest.spare() >= code.spare()).ok_or_else(|| {
+            Error::bad_argument(format!(
+                "store_widest is {needed} of {written} over {devices} devices: it must survive as many lost devices \
+                 as the store's own code does, which is {code}"
+            ))
+        })
     }
 
     /// How pages are fragmented over this many devices of a new store.
@@ -408,6 +434,7 @@ impl std::fmt::Debug for Options {
             .field("store_paths", &self.store_paths)
             .field("store_survives", &self.store_survives)
             .field("store_code", &self.store_code)
+            .field("store_widest", &self.store_widest)
             .field("spill_path", &self.spill_path)
             .field("spill_bytes", &self.spill_bytes)
             .field("index_build_bytes", &self.index_build_bytes)

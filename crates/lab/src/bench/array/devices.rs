@@ -26,12 +26,24 @@ pub const PAGE: usize = 4096;
 pub struct Layout {
     pub code: Code,
     pub members: usize,
+    /// The code of the table that is loaded, if it is not the store's.
+    pub loaded: Option<Code>,
 }
 
 impl Layout {
     /// Panics if there is no such code.
     pub fn new(needed: usize, written: usize, members: usize) -> Layout {
-        Layout { code: Code::new(needed, written).expect("it is a code"), members }
+        Layout::of(Code::new(needed, written).expect("it is a code"), members)
+    }
+
+    /// One code for all tables.
+    pub fn of(code: Code, members: usize) -> Layout {
+        Layout { code, members, loaded: None }
+    }
+
+    /// A store whose tables may have any code that survives as many lost members.
+    pub fn each(code: Code, loaded: Code, members: usize) -> Layout {
+        Layout { code, members, loaded: Some(loaded) }
     }
 
     /// For people.
@@ -59,7 +71,10 @@ impl Layout {
         let options = options.log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off));
         match self.members {
             1 => options,
-            _ => options.store_code(self.code.needed(), self.code.written()),
+            members => {
+                let options = options.store_code(self.code.needed(), self.code.written());
+                if self.loaded.is_some() { options.store_widest(1, members) } else { options }
+            }
         }
     }
 }

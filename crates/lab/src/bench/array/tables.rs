@@ -6,6 +6,7 @@ use crate::bench::reads::rows::{self, Rows};
 use firndb::Database;
 use firndb_base::sync::thread;
 use firndb_console::Failure;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -50,7 +51,16 @@ pub fn loaded(
     let bytes = size.buffer * size.times;
     all.get((layout, bytes), || {
         let options = layout.options(size.buffer).recovery_time(Duration::MAX);
-        load(layout, options, seed, move |db| rows::load(db, bytes, |_| true))
+        load(layout, options, seed, move |db| {
+            let rows = rows::load(db, bytes, |_| true)?;
+            if let Some(code) = layout.loaded {
+                let table = db.table(Rows::TABLE)?;
+                db.set_layout(&table, firndb::Layout::fragments(code.needed(), code.written()))?;
+                db.checkpoint()?;
+                db.move_to_layouts(&mut |_, _| ControlFlow::Continue(()))?;
+            }
+            Ok(rows)
+        })
     })
 }
 
