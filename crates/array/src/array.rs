@@ -212,7 +212,7 @@ impl Array {
 
     /// Has every member that is written do what is mere advice: one that cannot has missed nothing,
     /// and is as good as before. Fails with the first failure.
-    fn advise(&self, work: impl FnMut(usize) -> Option<Work>) -> Result<(), DeviceError> {
+    pub(crate) fn advise(&self, work: impl FnMut(usize) -> Option<Work>) -> Result<(), DeviceError> {
         let failures = self.lanes.run(self.jobs(work));
         failures.into_iter().next().map_or(Ok(()), |failure| Err(failure.error))
     }

@@ -1,10 +1,10 @@
 //! Codes of groups: each group has its own, which changes only while the group is empty.
 //!
 //! A group's code stands in its slots ([`crate::slot`]), and is in memory from its first use on.
-//! That first use compares all copies of the slots, and makes them alike before anybody relies on
-//! one. A read keeps the layout that it began with: beside a change it gets bytes that are not the
-//! page, as it would from a place that was written anew. All else looks while it has a range of the
-//! group, of which a change takes the whole.
+//! That first use compares all copies of the slots, and makes them alike before any of them counts.
+//! A read keeps the layout that it began with: beside a change it gets bytes that are not the page,
+//! as it would from a place that was written anew. All other calls look up the code while they hold
+//! a range of the group; a change holds the whole group.
 //!
 //! Why a crash during a change loses nothing: the group is empty, so either code will do, but it
 //! must be the same one from then on. The newest whole slot of any member counts.
@@ -123,8 +123,8 @@ impl Array {
         Ok(&self.map.layouts[usize::from(code)])
     }
 
-    /// The code of a group that was not known, and why not all members have it. Those who waited
-    /// for the lock take what the first has found.
+    /// The code of a group that was not known, and why not all members have it. Threads that waited
+    /// for the lock take what the first one found.
     #[cold]
     fn decide(&self, group: u64) -> Result<(u8, Option<DeviceError>), DeviceError> {
         let _one_at_a_time = self.group_codes.lock_slots();
@@ -184,7 +184,7 @@ impl Array {
         }
         match unlike {
             None => self.group_codes.set(group..group + 1, code),
-            // The members say it too: the next who asks compares them again.
+            // The members say it too: the next call compares them again.
             Some(_) if newest.is_some_and(|(_, found)| found == code) => self.group_codes.forget(group),
             // It may be known in memory only.
             Some(_) => {}
@@ -245,7 +245,7 @@ impl Array {
         }
         let bytes = slot.both(self.database, group, self.map.slot_bytes);
         let second = self.map.slot_bytes as usize;
-        // Which of them count if one cannot be written is found out by the next who asks.
+        // Which of them count if one cannot be written, the next call finds out.
         self.group_codes.forget(group);
         for part in [0..second, second..bytes.len()] {
             let offset = self.map.slots(group) + part.start as u64;
@@ -289,10 +289,10 @@ impl Array {
         })
     }
 
-    /// Gives back the space of a part of the rows of groups.
+    /// Gives back the space of a part of the rows of groups. A member that cannot is not struck.
     fn discard_rows(&self, groups: Range<u64>, part: Range<u64>) -> Result<(), DeviceError> {
         let range = |group: u64| (self.map.rows(group) + part.start, part.end - part.start);
-        self.each(|_| Some(Work::Discard(groups.clone().map(range).collect())))
+        self.advise(|_| Some(Work::Discard(groups.clone().map(range).collect())))
     }
 
     /// The file above counts as many groups, as opening has found.
@@ -356,8 +356,8 @@ impl Array {
     }
 
     /// Fills a member with slots of the groups that the members got last: the file above may not
-    /// count them yet, and have its account of them filled before it does. The next who compares
-    /// them makes up for what fails.
+    /// count them yet, and have its account of them filled before it does. The next comparison
+    /// makes up for what fails.
     pub(crate) fn fill_newest_slots(&self, member: usize) {
         for group in self.group_codes.newest() {
             let _ = self.fill_slots(member, group);
