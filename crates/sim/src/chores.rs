@@ -281,11 +281,11 @@ pub fn build_indexes(
     Ok(())
 }
 
-/// Compacts the database after each of the pauses, until `ended`; returns how many pages got lower
-/// numbers.
+/// Compacts the database after each of the pauses, until `ended`, and lays a table out otherwise
+/// where the store has several devices; returns how many pages got lower numbers.
 pub fn compact(db: &Database, pauses: &[Duration], ended: &Arc<AtomicBool>) -> Result<u64, ChoreError> {
     let mut renumbered = 0;
-    for pause in pauses {
+    for (number, pause) in pauses.iter().enumerate() {
         clock::sleep(*pause);
         let compacted = db.compact(&mut |_| match ended.load(Ordering::SeqCst) {
             true => ControlFlow::Break(()),
@@ -296,8 +296,29 @@ pub fn compact(db: &Database, pauses: &[Duration], ended: &Arc<AtomicBool>) -> R
             Err(error) if is_certainly_undone(&error) => {}
             Err(error) => return Err(error.into()),
         }
+        match lay_out(db, number, ended) {
+            // Its table may have been dropped.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => {}
+            Err(error) if !is_certainly_undone(&error) => return Err(error.into()),
+            _ => {}
+        }
     }
     Ok(renumbered)
+}
+
+/// Gives a table another layout, if there are several, and moves pages until `ended`.
+fn lay_out(db: &Database, number: usize, ended: &AtomicBool) -> Result<(), Error> {
+    let (layouts, names) = (db.layouts(), db.table_names());
+    if layouts.len() < 2 || names.is_empty() {
+        return Ok(());
+    }
+    let table = db.table(&names[number % names.len()])?;
+    db.set_layout(&table, layouts[(number + 1) % layouts.len()])?;
+    db.move_to_layouts(&mut |_, _| match ended.load(Ordering::SeqCst) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    })?;
+    Ok(())
 }
 
 /// Reads all lists by one snapshot, again and again until `ended`; every reading must be like the

@@ -60,8 +60,8 @@ fn the_store_over_emulated_members_is_measured_and_again_alike() {
     assert!(measured("bytes to members").is_some_and(|over| (1.0..2.0).contains(&over)), "{text}");
     assert!(measured("random reads over one member").is_some_and(|times| times > 1.5), "{text}");
     assert!(measured("a member frozen").is_some_and(|beyond| beyond < 6000.0), "{text}");
-    for not_built in ["a layout for each table over the best", "w > a"] {
-        assert_eq!(measured(not_built), None);
-    }
+    let over_best = measured("a layout for each table over the best");
+    assert!(over_best.is_some_and(|times| (0.3..3.0).contains(&times)), "{text}");
+    assert_eq!(measured("w > a"), None, "it is not built");
     assert_eq!(measure("first", "--figure rates").1, measure("again", "--figure rates").1);
 }
