@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use firndb_base::{PageId, Progress, clock};
 use firndb_tier::store::Vacancy;
-use firndb_tier::{PageTier, TierErrorKind};
+use firndb_tier::{PageTier, TierError, TierErrorKind};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -250,21 +250,36 @@ impl Engine {
             if progress(CompactProgress::Moving(done, total)).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
-            let begun = clock::now();
-            match self.store.compact_step() {
-                Ok(Progress::Worked) => checkpoints = 0,
-                Ok(Progress::Idle) => return Ok(ControlFlow::Continue(())),
-                Err(error) if error.kind == TierErrorKind::LogFull && checkpoints < CHECKPOINTS_MAX => {
-                    checkpoints += 1;
-                    self.checkpoint()?;
-                }
-                Err(error) => return Err(error.into()),
+            let step = self.step_that_moves(&mut checkpoints, &mut || self.store.compact_step())?;
+            if step == Progress::Idle {
+                return Ok(ControlFlow::Continue(()));
             }
-            if self.checkpointer.is_due(&self.log) {
+        }
+    }
+
+    /// Takes a step that moves pages, and then leaves the devices to transactions for a while.
+    /// Where the log has no space for it, takes a checkpoint instead; `checkpoints` counts those in
+    /// a row.
+    pub(crate) fn step_that_moves(
+        &self,
+        checkpoints: &mut u32,
+        step: &mut dyn FnMut() -> Result<Progress, TierError>,
+    ) -> Result<Progress, Error> {
+        let begun = clock::now();
+        match step() {
+            Ok(Progress::Worked) => *checkpoints = 0,
+            Ok(Progress::Idle) => return Ok(Progress::Idle),
+            Err(error) if error.kind == TierErrorKind::LogFull && *checkpoints < CHECKPOINTS_MAX => {
+                *checkpoints += 1;
                 self.checkpoint()?;
             }
-            self.rest_beside_transactions(begun.elapsed());
+            Err(error) => return Err(error.into()),
         }
+        if self.checkpointer.is_due(&self.log) {
+            self.checkpoint()?;
+        }
+        self.rest_beside_transactions(begun.elapsed());
+        Ok(Progress::Worked)
     }
 
     /// Leaves the devices to transactions half of the time, if there are any.

@@ -5,15 +5,11 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::table::Table;
 use firndb_array::Code;
-use firndb_base::{Progress, clock};
+use firndb_base::Progress;
 use firndb_table::Fragments;
-use firndb_tier::TierErrorKind;
 use firndb_tier::store::CodeWalk;
 use std::fmt;
 use std::ops::ControlFlow;
-
-/// Checkpoints taken in a row for the sake of one step.
-const CHECKPOINTS_MAX: u32 = 8;
 
 /// How the pages of a table and of its indexes are fragmented over the devices of a store that has
 /// several. Whole pages, which are those of page files and of large values, are as the store's.
@@ -188,20 +184,10 @@ impl Engine {
             if progress(walk.next, self.store.map_pages_in_all()).is_break() {
                 return Ok(MoveReport { complete: false, pages_left: walk.left });
             }
-            let begun = clock::now();
-            match self.store.move_to_codes(&mut walk) {
-                Ok(Progress::Worked) => checkpoints = 0,
-                Ok(Progress::Idle) => return Ok(MoveReport { complete: true, pages_left: walk.left }),
-                Err(error) if error.kind == TierErrorKind::LogFull && checkpoints < CHECKPOINTS_MAX => {
-                    checkpoints += 1;
-                    self.checkpoint()?;
-                }
-                Err(error) => return Err(error.into()),
+            let step = self.step_that_moves(&mut checkpoints, &mut || self.store.move_to_codes(&mut walk))?;
+            if step == Progress::Idle {
+                return Ok(MoveReport { complete: true, pages_left: walk.left });
             }
-            if self.checkpointer.is_due(&self.log) {
-                self.checkpoint()?;
-            }
-            self.rest_beside_transactions(begun.elapsed());
         }
     }
 }
