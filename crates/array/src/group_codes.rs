@@ -87,7 +87,7 @@ impl GroupCodes {
         self.known.write().truncate(usize::try_from(groups).unwrap_or(usize::MAX));
     }
 
-    /// Nobody else compares or writes slots until what this returns is dropped.
+    /// While the caller holds the guard, no other thread compares or writes slots.
     pub(crate) fn lock_slots(&self) -> MutexGuard<'_, ()> {
         self.slots.lock()
     }

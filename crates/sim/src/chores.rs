@@ -287,10 +287,7 @@ pub fn compact(db: &Database, pauses: &[Duration], ended: &Arc<AtomicBool>) -> R
     let mut renumbered = 0;
     for (number, pause) in pauses.iter().enumerate() {
         clock::sleep(*pause);
-        let compacted = db.compact(&mut |_| match ended.load(Ordering::SeqCst) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        });
+        let compacted = db.compact(&mut |_| goes_on(ended));
         match compacted {
             Ok(report) => renumbered += report.pages_renumbered,
             Err(error) if is_certainly_undone(&error) => {}
@@ -306,6 +303,11 @@ pub fn compact(db: &Database, pauses: &[Duration], ended: &Arc<AtomicBool>) -> R
     Ok(renumbered)
 }
 
+/// Stops what reports its progress once `ended`.
+fn goes_on(ended: &AtomicBool) -> ControlFlow<()> {
+    if ended.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
 /// Gives a table another layout, if there are several, and moves pages until `ended`.
 fn lay_out(db: &Database, number: usize, ended: &AtomicBool) -> Result<(), Error> {
     let (layouts, names) = (db.layouts(), db.table_names());
@@ -314,10 +316,7 @@ fn lay_out(db: &Database, number: usize, ended: &AtomicBool) -> Result<(), Error
     }
     let table = db.table(&names[number % names.len()])?;
     db.set_layout(&table, layouts[(number + 1) % layouts.len()])?;
-    db.move_to_layouts(&mut |_, _| match ended.load(Ordering::SeqCst) {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
-    })?;
+    db.move_to_layouts(&mut |_, _| goes_on(ended))?;
     Ok(())
 }
 

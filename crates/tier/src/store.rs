@@ -16,7 +16,8 @@
 //! * Places with space on the device >= allocated pages + reserved pages + slack + delta pages +
 //!   held shadows, so every allocated page can always be written: a full disk is an error of
 //!   `reserve`, never of a write.
-//! * After a failed write or sync the store writes nothing more until it is opened again.
+//! * After a failed write or sync the store writes nothing more until it is opened again; reads
+//!   continue.
 //!
 //! Locks, in the order in which they are taken, after page latches and before the log's own:
 //! 0. `checking`: one check at a time. Held during I/O, and by checks only.
@@ -29,9 +30,11 @@
 //!    sync of another thread.
 //! 6. `order`: append and apply of a map record. Held during `Log::try_append`, never during I/O:
 //!    structure changes of trees take it under page latches.
-//! 7. `state`: all that is in memory. Held briefly; never during I/O or a wait for a lock.
+//! 7. `state`: all that is in memory. Held briefly; never during I/O nor while waiting for another
+//!    lock.
 //!
-//! Tests check the order (`ranks.rs`). Reads take `state` only, before and after their I/O.
+//! Tests and simulations check the order (`ranks.rs`). Reads take `state` only, before and after
+//! their I/O.
 //!
 //! Failures: a metadata page damaged in both slots, or in one that a crash cannot have torn, or an
 //! image with a checksum that differs from its entry's, is reported as `Damaged`, with page, place
@@ -314,7 +317,8 @@ impl Store {
     /// Ends redo: `log_end` is the end of the log that was passed to [`Store::redo`]. To be called
     /// before the log is attached.
     ///
-    /// Errors: `Damaged` if metadata has what the log does not, or lacks what it no longer has.
+    /// Errors: `Damaged` if metadata contains what the log does not, or lost what the log no longer
+    /// has.
     pub fn finish_redo(&self, log_end: Lsn) -> Result<(), TierError> {
         self.judge_totals(log_end)
     }

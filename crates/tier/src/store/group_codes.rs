@@ -61,7 +61,7 @@ impl Store {
     pub(crate) fn may_provide(&self, state: &mut State, code: u8) -> bool {
         self.group_codes.get().is_some()
             && self.policy.placement == Placement::Threaded
-            && (!state.tree_codes.is_empty() || state.space.groups_by_code().len() > 1)
+            && (!state.tree_codes.is_empty() || state.space.has_several_codes())
             && !state.space.has_places(code)
             && state.space.next_to_learn().is_none()
             && state.tree_codes.may_look(code, self.written())

@@ -29,8 +29,9 @@ fn open_on(devices: Vec<Arc<dyn Device>>) -> Array {
     Array::open(found.collect(), options(&Arc::default(), false)).unwrap()
 }
 
-/// A power cut at every write of a change, and another while the next opening decides: from when
-/// somebody has been told a code on, it is that one, whichever members are lost.
+/// A power cut at every write of a change, and another while the next opening compares the slots.
+/// Once `code_of_group` has returned a code, every later opening returns the same one, whichever
+/// members are lost.
 #[test]
 fn a_power_cut_during_a_change_leaves_one_of_the_two_codes() {
     let (mut between, mut rng) = ([0, 0], Rng::new(8));

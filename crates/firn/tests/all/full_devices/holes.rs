@@ -69,7 +69,7 @@ impl Sparse {
         self.state.lock().own.len() as u64
     }
 
-    /// Others take all but so many blocks, or leave so many.
+    /// Other files on the file system leave `left` free blocks, whether more or fewer than before.
     fn leave(&self, left: u64) {
         self.state.lock().left = left;
     }

@@ -88,6 +88,10 @@ impl Space {
     pub(crate) fn code_of(&self, group: u64) -> Option<u8> {
         self.groups.get(group as usize).filter(|found| found.learned).map(|found| found.code())
     }
+    /// Whether groups have had places of another code than the first.
+    pub(crate) fn has_several_codes(&self) -> bool {
+        self.by_code.0.len() > 1
+    }
     /// Whether a learned group of this code has an available place.
     pub(crate) fn has_places(&self, code: u8) -> bool {
         self.by_code.get(code).is_some_and(|of_code| of_code.best().is_some())
