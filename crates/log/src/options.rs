@@ -92,6 +92,9 @@ impl LogOptions {
 pub enum LogClass {
     /// Work of transactions: refused first.
     Normal,
+    /// A transaction's removal of rows: as `Normal` in the log, but may use a reserve of the store,
+    /// so that a full one can be emptied.
+    Removal,
     /// Rolling back, ending transactions, structure changes on behalf of rollback: may use the
     /// reserve for undo.
     Rollback,

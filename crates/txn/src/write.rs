@@ -396,7 +396,10 @@ impl Transaction {
                 let decide = |current: Option<&[u8]>, change: &mut Change, attachment: &mut Vec<u8>| {
                     attempt.decide(None, current, change, attachment)
                 };
-                tree.modify_with(key, LogClass::Normal, decide, garbage).map(|(outcome, _)| outcome)
+                // A leaf may be split for a deleted row's before-image.
+                let class =
+                    if matches!(intent, Intent::Delete) { LogClass::Removal } else { LogClass::Normal };
+                tree.modify_with(key, class, decide, garbage).map(|(outcome, _)| outcome)
             }
         };
         let Attempt { pushed, over_ghost, .. } = attempt;

@@ -15,7 +15,9 @@ use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::records::{self, Change};
 use super::space::Pending;
-use super::state::{SLACK_BATCHES_NORMAL, SLACK_BATCHES_ROLLBACK, SLACK_BATCHES_SYSTEM, State, Store};
+use super::state::{
+    SLACK_BATCHES_NORMAL, SLACK_BATCHES_REMOVAL, SLACK_BATCHES_ROLLBACK, SLACK_BATCHES_SYSTEM, State, Store,
+};
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::{Allocation, Prepared};
 use firndb_base::sync::before_device;
@@ -99,7 +101,7 @@ impl Store {
         };
         let message = format!(
             "the store is full: {needed} places are needed with what is kept free for writing, and {}. Delete \
-             something or make the volume larger{held}",
+             something, some rows in each transaction, or make the volume larger{held}",
             cause.message
         );
         TierError::new(TierErrorKind::Full, message)
@@ -111,6 +113,7 @@ impl Store {
         state.space.release_freed(&self.geometry, durable);
         let slack_batches = match class {
             LogClass::Normal => SLACK_BATCHES_NORMAL,
+            LogClass::Removal => SLACK_BATCHES_REMOVAL,
             LogClass::Rollback | LogClass::Decision => SLACK_BATCHES_ROLLBACK,
             LogClass::System => SLACK_BATCHES_SYSTEM,
         };

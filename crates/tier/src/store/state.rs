@@ -36,9 +36,10 @@ use firndb_device::{AlignedBuf, Device, LateReads};
 use firndb_log::Record;
 
 /// Batches of places that must stay free beyond what allocated and reserved pages need, by the log
-/// class that reserves one more page. Writes under way need one batch; the rest is for rollback and
-/// for checkpoints.
-pub(super) const SLACK_BATCHES_NORMAL: u64 = 3;
+/// class that reserves one more page. Writes under way need one batch; the rest is for removals,
+/// for rollback and for checkpoints.
+pub(super) const SLACK_BATCHES_NORMAL: u64 = 4;
+pub(super) const SLACK_BATCHES_REMOVAL: u64 = 3;
 pub(super) const SLACK_BATCHES_ROLLBACK: u64 = 2;
 pub(super) const SLACK_BATCHES_SYSTEM: u64 = 1;
 

@@ -241,7 +241,7 @@ impl Front {
             Some(LogClass::Decision) => self.own_reserve,
             Some(LogClass::System) => base,
             Some(LogClass::Rollback) => base + share(setup.system_reserve_percent),
-            Some(LogClass::Normal) => {
+            Some(LogClass::Normal | LogClass::Removal) => {
                 let for_undo = to_undo.max(share(setup.rollback_reserve_percent));
                 base + share(setup.system_reserve_percent) + for_undo
             }

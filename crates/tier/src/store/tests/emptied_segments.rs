@@ -13,6 +13,7 @@ use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use firndb_device::{
     Calls, Device, DeviceError, DeviceErrorKind, Durability, FaultPlan, Faulty, MemoryDevice,
 };
+use firndb_log::LogClass;
 use firndb_testkit::hooked::{Call, Hooked};
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ fn nothing_is_moved_into_the_segment_that_is_being_emptied() {
     });
     let store = wide(Policy { placement: Placement::Threaded, ..SEGMENTS }, device.clone(), &log);
     let mut pages = Vec::new();
-    while let Ok(page) = allocate(&store, &log, 1) {
+    while let Ok(page) = allocate_as(LogClass::Removal, &store, &log, 1) {
         pages.extend(page);
     }
     pages.chunks(16).for_each(|some| write_alike(&store, &log, some));

@@ -28,6 +28,14 @@ fn allocated_pages_are_written_and_rewritten_on_a_full_device() {
             assert_eq!(outcome, Ok(Took::Taken));
         }
     }
+    // A batch more for removals, and no page of what rollback may need.
+    let mut for_removal = Vec::new();
+    while let Ok(page) = store.reserve(LogClass::Removal) {
+        for_removal.push(page);
+    }
+    assert_eq!(for_removal.len(), POLICY.batch_pages);
+    publish(&store, &log, &for_removal, &[]).unwrap();
+    pages.extend(for_removal);
     // Rollback and checkpoints may continue for a while.
     let rollback = store.reserve(LogClass::Rollback).unwrap();
     let system = store.reserve(LogClass::System).unwrap();

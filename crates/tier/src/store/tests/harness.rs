@@ -114,9 +114,19 @@ pub(crate) fn publish(
 }
 
 pub(crate) fn allocate(store: &Store, log: &TestLog, count: usize) -> Result<Vec<PageId>, TierError> {
+    allocate_as(LogClass::Normal, store, log, count)
+}
+
+/// As `allocate`, for a class, which decides how much is kept free.
+pub(crate) fn allocate_as(
+    class: LogClass,
+    store: &Store,
+    log: &TestLog,
+    count: usize,
+) -> Result<Vec<PageId>, TierError> {
     let mut pages = Vec::new();
     for _ in 0..count {
-        match store.reserve(LogClass::Normal) {
+        match store.reserve(class) {
             Ok(page) => pages.push(page),
             Err(error) => {
                 pages.iter().for_each(|page| store.unreserve(*page));

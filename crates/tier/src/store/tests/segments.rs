@@ -240,7 +240,7 @@ fn whole_segments_are_made_without_any_on_a_device_that_cannot_grow() {
     let log = TestLog::new();
     let store = wide(Policy { placement: Placement::Threaded, ..SEGMENTS }, device.clone(), &log);
     let mut pages = Vec::new();
-    while let Ok(page) = allocate(&store, &log, 1) {
+    while let Ok(page) = allocate_as(LogClass::Removal, &store, &log, 1) {
         pages.extend(page);
     }
     pages.chunks(16).for_each(|some| write_alike(&store, &log, some));

@@ -6,6 +6,7 @@ use super::delta_failures::change;
 use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_tier::PageTier;
+use crate::store::state::SLACK_BATCHES_NORMAL;
 use crate::store::{Journal, Policy, Store};
 use crate::testing::Took;
 use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -60,7 +61,7 @@ fn compaction_leaves_no_more_free_places_than_growth_aims_at() {
     assert!(compact(&store) > 3);
     let after = store.statistics();
     assert_eq!(before - backed_bytes(&store), would.bytes, "as it said before");
-    let slack = 3 * POLICY.batch_pages as u64;
+    let slack = SLACK_BATCHES_NORMAL * POLICY.batch_pages as u64;
     let kept = ((left.len() as u64 + slack) * 10).div_ceil(8).next_multiple_of(80);
     assert_eq!(after.places, kept, "whole groups");
     assert!(after.images_moved <= left.len() as u64, "each page is copied once at most: {after:?}");
@@ -131,7 +132,7 @@ fn the_background_empties_groups_while_much_is_free() {
         assert!(steps < 10_000, "it comes to rest");
     }
     let after = store.statistics();
-    let slack = 3 * POLICY.batch_pages as u64;
+    let slack = SLACK_BATCHES_NORMAL * POLICY.batch_pages as u64;
     let kept = ((left.len() as u64 + slack) * 125).div_ceil(80).next_multiple_of(80);
     assert!(after.places <= kept + 80, "{} places for {} pages", after.places, left.len());
     assert!(after.images_moved <= left.len() as u64);
