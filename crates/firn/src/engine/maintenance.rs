@@ -55,7 +55,7 @@ impl Engine {
             return Ok(recovered);
         }
         let cleaned = self.pool.clean_step().map_err(Error::from);
-        let maintained = self.maintenance_step();
+        let maintained = self.maintenance_step(true);
         let checkpointed = match self.checkpointer.is_due(&self.log) {
             true => self.checkpoint().map(|()| Progress::Worked),
             false => Ok(Progress::Idle),
@@ -75,8 +75,9 @@ impl Engine {
     }
 
     /// Purges versions and ghost records, frees dropped tables, learns free space and returns some.
-    /// Does nothing if another thread is at it.
-    pub fn maintenance_step(&self) -> Result<Progress, Error> {
+    /// Does nothing if another thread is at it. With `empties` false no groups of the store are
+    /// emptied.
+    pub fn maintenance_step(&self, empties: bool) -> Result<Progress, Error> {
         self.txns.check_usable()?;
         let Some(_maintaining) = self.maintaining.try_lock() else { return Ok(Progress::Idle) };
         // Every step is taken, whatever the outcome of those before it.
@@ -84,7 +85,7 @@ impl Engine {
             self.upkeep(Upkeep::Versions, || Ok(self.txns.maintenance_step()?)),
             self.undo_put_off(),
             self.upkeep(Upkeep::Drops, || self.drop_steps()),
-            self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step(self.may_vacate())?)),
+            self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step(empties && self.may_vacate())?)),
             self.upkeep(Upkeep::GivingBack, || Ok(self.store.give_back_step()?)),
             self.upkeep(Upkeep::Cache, || Ok(self.tier.step()?)),
             self.upkeep(Upkeep::Filling, || self.fill_store_member()),

@@ -21,6 +21,9 @@ const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
 /// How long it rests after a step of a sweep at least, and `MAINTENANCE_NAP` at most: so at most
 /// 8,000 leaves a second.
 const SWEEP_NAP_MIN: Duration = Duration::from_millis(1);
+/// How long no groups are emptied after a step of it beside transactions, in times of the step:
+/// nothing waits for the space, since places are taken in these groups before the file grows.
+const EMPTYING_REST: u32 = 9;
 /// How long stopping waits for a write to the archive that does not end.
 pub(crate) const ARCHIVE_STOP_MAX: Duration = Duration::from_secs(5);
 /// How long background work rests after a failure that may pass.
@@ -212,16 +215,25 @@ impl Shared {
     }
 
     fn maintain(&self) {
+        let (mut empties_from, mut commits) = (None, 0);
         while !self.is_stopping() {
             let begun = clock::now();
-            match self.engine.maintenance_step() {
+            let empties = empties_from.is_none_or(|from| begun >= from);
+            match self.engine.maintenance_step(empties) {
                 // A sweep of leaves that may not be in memory leaves the devices to transactions
-                // half of the time, and so does moving pages.
-                Ok(Progress::Worked)
-                    if self.engine.txns.is_sweeping()
-                        || self.engine.store.is_vacating() && self.engine.may_vacate() =>
-                {
+                // half of the time.
+                Ok(Progress::Worked) if self.engine.txns.is_sweeping() => {
                     self.nap(begun.elapsed().clamp(SWEEP_NAP_MIN, MAINTENANCE_NAP));
+                }
+                Ok(Progress::Worked)
+                    if empties && self.engine.store.is_vacating() && self.engine.may_vacate() =>
+                {
+                    let transactions = self.engine.txns.statistics();
+                    if transactions.active > 0 || transactions.commits != commits {
+                        commits = transactions.commits;
+                        empties_from = clock::now().after(begun.elapsed() * EMPTYING_REST);
+                    }
+                    thread::yield_now();
                 }
                 Ok(Progress::Worked) => thread::yield_now(),
                 Ok(Progress::Idle) => self.nap(MAINTENANCE_NAP),

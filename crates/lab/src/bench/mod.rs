@@ -8,6 +8,7 @@
 
 mod ahead;
 mod array;
+mod beside;
 mod cache;
 mod cells;
 mod commit;

@@ -3,10 +3,10 @@
 use crate::bench::cells::Running;
 use clap::Args;
 
-pub const FIGURES: [&str; 10] =
-    ["8-1", "8-2", "8-3", "8-4", "cells", "choice", "engine", "tail", "rates", "rebuild"];
+pub const FIGURES: [&str; 11] =
+    ["8-1", "8-2", "8-3", "8-4", "cells", "choice", "engine", "tail", "rates", "rebuild", "moving"];
 /// Those over the engine.
-pub const ENGINE: [&str; 4] = ["engine", "tail", "rates", "rebuild"];
+pub const ENGINE: [&str; 5] = ["engine", "tail", "rates", "rebuild", "moving"];
 
 /// `firn lab bench array`.
 #[derive(Args, Clone, Debug)]
@@ -21,7 +21,8 @@ pub struct BenchArray {
     #[arg(long, conflicts_with = "figure")]
     pub all: bool,
     /// The figures over the engine: `engine`, two tables under every code; `tail`, a late or frozen
-    /// member; `rates`, four members beside one; `rebuild`, a member replaced
+    /// member; `rates`, four members beside one; `rebuild`, a member replaced;
+    /// `moving`, another layout for a table
     #[arg(long, conflicts_with = "all")]
     pub engine: bool,
     /// Epochs of 1 s instead of 10; over the engine, less data and shorter runs

@@ -3,6 +3,7 @@
 use super::args::BenchArray;
 use super::cell::{self, Cell, Found};
 use super::devices::{CORES, Layout, Loaded};
+use super::moving::AllWithTable;
 use super::rebuild_loads::{AllHalfFull, AllTpcc};
 use super::simulator::{Kind, Workload};
 use super::tables::{AllLoaded, Size, loaded};
@@ -21,6 +22,7 @@ pub struct Bench<'a> {
     pub loaded: Arc<AllLoaded>,
     pub half_full: Arc<AllHalfFull>,
     pub tpcc: Arc<AllTpcc>,
+    pub with_table: Arc<AllWithTable>,
 }
 
 /// Drives that members are.

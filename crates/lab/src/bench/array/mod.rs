@@ -5,8 +5,9 @@
 //! ([`relations`]), and the code that `firndb_array::choose` takes ([`choice`]).
 //!
 //! The store over an array of emulated devices ([`devices`]): four members beside one ([`rates`]),
-//! a late or frozen member ([`tail`]), a lost one replaced ([`rebuild`]), every code for a table
-//! that is read and one that is written ([`engine`]).
+//! a late or frozen member ([`tail`]), a lost one replaced ([`rebuild`]), a table that gets
+//! another layout ([`moving`]), every code for a table that is read and one that is written
+//! ([`engine`]).
 //!
 //! Every target is in every file of results ([`targets`]).
 
@@ -14,10 +15,11 @@ mod args;
 mod batches;
 mod cell;
 mod choice;
-mod devices;
+pub mod devices;
 mod engine;
 mod figures;
 mod measuring;
+mod moving;
 mod rates;
 mod rebuild;
 mod rebuild_loads;
@@ -42,8 +44,14 @@ use std::sync::Arc;
 
 pub fn run(args: &BenchArray) -> Result<(), Failure> {
     let cells = Cells::begin(&args.running, args.quick, head(args), targets::not_measured())?;
-    let bench =
-        Bench { args, cells, loaded: Arc::default(), half_full: Arc::default(), tpcc: Arc::default() };
+    let bench = Bench {
+        args,
+        cells,
+        loaded: Arc::default(),
+        half_full: Arc::default(),
+        tpcc: Arc::default(),
+        with_table: Arc::default(),
+    };
     let figures = bench.cells.figures(|| figures_of(&bench))?;
     bench.cells.show(&figures)
 }
@@ -70,6 +78,7 @@ fn figures_of(bench: &Bench) -> Result<Vec<Figure>, Failure> {
         tail::tail,
         rates::rates,
         rebuild::rebuild,
+        moving::moving,
     ]) {
         if bench.args.wants(number) {
             figures.push(figure(bench)?);

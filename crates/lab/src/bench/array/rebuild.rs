@@ -9,15 +9,13 @@ use super::measuring::{Bench, DRIVES};
 use super::rebuild_loads::{come_to_rest, half_full, load_tpcc};
 use super::tables::Size;
 use super::targets::{REBUILD_BESIDE, REBUILD_RATE, REBUILD_UNUSED, figure};
+use crate::bench::beside;
 use crate::bench::cells::{Cellular, Judged, Measured, end_of};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::reads::raw::Raw;
 use crate::bench::sampled::Sampled;
 use crate::bench::simulation::simulate;
-use crate::cost::charged::Charged;
-use crate::cost::model::CostModel;
-use firndb::{Database, Isolation, StoreMemberState};
-use firndb_adapter::FirnEngine;
+use firndb::{Database, StoreMemberState};
 use firndb_array::Shape;
 use firndb_base::clock;
 use firndb_base::sync::Arc;
@@ -25,8 +23,6 @@ use firndb_console::Failure;
 use firndb_device::{Device, Fill, MemoryDevice};
 use firndb_profile::{DeviceProfile, VariantName};
 use firndb_tier::store;
-use firndb_workloads::DriverOptions;
-use firndb_workloads::tpcc::{self, ClientOptions, Mix, Terminals};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -39,7 +35,6 @@ const MEMBERS: usize = 4;
 const LOST: usize = 1;
 /// Of TPC-C's database.
 const DRAM_PERCENT: u64 = 5;
-const CLIENTS: usize = 8;
 
 #[derive(Clone, Debug)]
 struct Alone {
@@ -179,10 +174,8 @@ impl Cellular for Beside {
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct BesideFound {
-    per_second: f64,
-    /// Of New-Orders, milliseconds.
-    p50_ms: f64,
-    p99_ms: f64,
+    #[serde(flatten)]
+    tpcc: beside::Rate,
     /// Devices that were put into a member's place, and megabytes that were written to them.
     replaced: u64,
     filled_mb: f64,
@@ -215,36 +208,25 @@ impl Replacing<'_> {
 fn run_beside(cell: &Beside, loaded: &Loaded<u64>, seed: u64) -> Result<BesideFound, Failure> {
     let machine = Machine::new(loaded, &cell.profile, seed)?;
     let db = machine.open(cell.layout.options(loaded.what * DRAM_PERCENT / 100))?;
-    let engine = FirnEngine::new(db.clone(), tpcc::schema(), Isolation::Snapshot)?;
-    let engine = Charged::new(engine, CostModel::FIRN);
-    let mut driver = DriverOptions::new(CLIENTS, cell.time);
-    (driver.warm_up, driver.report_every) = (cell.time / 4, Duration::from_millis(20));
-    let clients = ClientOptions { mix: Mix::default(), terminals: Terminals::Drawn, seed };
     let mut replacing = Replacing { db: &db, cell, seed, devices: Vec::new() };
-    let mut outcome = Ok(());
     machine.run_free(false);
-    let report = tpcc::run(&engine, &driver, &clients, &AtomicBool::new(false), &mut |live| {
-        if cell.is_rebuilding && !live.warming_up && outcome.is_ok() {
-            outcome = replacing.go_on();
-        }
+    let tpcc = beside::run(&db, cell.time, seed, &mut || match cell.is_rebuilding {
+        true => replacing.go_on(),
+        false => Ok(()),
     })?;
-    outcome?;
     machine.run_free(true);
     replacing.devices.iter().for_each(|device| device.timed.run_free(true));
     let written = |device: &Member| device.counted.snapshot().writes.bytes as f64 / 1e6;
     let found = BesideFound {
-        per_second: report.per_second(report.commits()),
-        p50_ms: report.kinds[0].latency.p50 / 1000.0,
-        p99_ms: report.kinds[0].latency.p99 / 1000.0,
+        tpcc,
         replaced: replacing.devices.len() as u64,
         filled_mb: replacing.devices.iter().map(written).sum(),
     };
-    drop(engine);
     db.close()?;
     Ok(found)
 }
 
-fn beside(
+fn beside_cell(
     bench: &Bench,
     drive: &str,
     layout: Layout,
@@ -309,16 +291,17 @@ fn beside_tpcc(bench: &Bench, figure: &mut Figure) -> Result<Sampled, Failure> {
     for (needed, written) in CODES {
         let layout = Layout::new(needed, written, MEMBERS);
         for drive in BESIDE {
-            let (quiet, busy) = (beside(bench, drive, layout, false)?, beside(bench, drive, layout, true)?);
-            let p99 = |found: &Measured<BesideFound>| found.value(|it| it.p99_ms);
+            let (quiet, busy) =
+                (beside_cell(bench, drive, layout, false)?, beside_cell(bench, drive, layout, true)?);
+            let p99 = |found: &Measured<BesideFound>| found.value(|it| it.tpcc.p99_ms);
             ratios.push(p99(&busy).over(&p99(&quiet)));
             row += 1.0;
             let name = format!("{}, {drive}", layout.code);
             let mut add = |series: &str, value: Sampled| panel.add(series, Point::new(row, &*name, &value));
-            add("alone, a second", quiet.value(|it| it.per_second));
-            add("beside", busy.value(|it| it.per_second));
-            add("alone, p50 ms", quiet.value(|it| it.p50_ms));
-            add("beside, p50", busy.value(|it| it.p50_ms));
+            add("alone, a second", quiet.value(|it| it.tpcc.per_second));
+            add("beside", busy.value(|it| it.tpcc.per_second));
+            add("alone, p50 ms", quiet.value(|it| it.tpcc.p50_ms));
+            add("beside, p50", busy.value(|it| it.tpcc.p50_ms));
             add("alone, p99", p99(&quiet));
             add("beside, p99", p99(&busy));
             add("devices replaced", busy.value(|it| it.replaced as f64));

@@ -2,12 +2,11 @@
 
 use super::devices::{Layout, Loaded, PAGE, load};
 use super::tables::{Size, WRITTEN, insert};
+use crate::bench::beside;
 use crate::bench::made::Made;
 use crate::bench::reads::rows;
-use firndb::{Database, Isolation, Progress};
-use firndb_adapter::FirnEngine;
+use firndb::{Database, Progress};
 use firndb_console::Failure;
-use firndb_workloads::tpcc::{self, LoadOptions, Scale};
 
 /// DRAM for pages while TPC-C is loaded.
 const LOAD_BUFFER: u64 = 32 << 20;
@@ -40,9 +39,7 @@ pub fn come_to_rest(db: &Database) -> Result<(), Failure> {
 /// TPC-C; returns the bytes of its pages with it.
 pub fn load_tpcc(layout: Layout, warehouses: u32, seed: u64) -> Result<Loaded<u64>, Failure> {
     load(layout, layout.options(LOAD_BUFFER), seed, move |db| {
-        let engine = FirnEngine::new(db.clone(), tpcc::schema(), Isolation::Snapshot)?;
-        let scale = Scale { warehouses, items: 4096, customers: 130 };
-        tpcc::load(&engine, &LoadOptions::new(scale, seed), &|_| ())?;
+        beside::load(db, warehouses, seed)?;
         Ok(db.statistics().store.pages_allocated * PAGE as u64)
     })
 }

@@ -2,11 +2,14 @@
 //!
 //! A database on devices in memory is filled, loses rows, and is left to its background work, and
 //! then compacted ([`cell`]). What its pages take is set against its live pages: those that its
-//! trees have at that moment.
+//! trees have at that moment. TPC-C runs beside the emptying of groups in virtual time
+//! ([`cleaner`]), and blocks of the file system are counted in real time ([`returned`]).
 //!
 //! Every target is in every file of results ([`targets`]).
 
 mod cell;
+mod cleaner;
+mod returned;
 mod targets;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
@@ -18,22 +21,34 @@ use clap::Args;
 use firndb_console::{Failure, commit_of_source};
 use firndb_workloads::results::Conditions;
 use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-const FIGURES: [&str; 2] = ["shrink", "churn"];
+const FIGURES: [&str; 3] = ["shrink", "churn", "cleaner"];
 const ROW_BYTES: usize = 200;
 
 /// `firn lab bench space`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchSpace {
-    /// `shrink`: deletes and drops; `churn`: rows that come and go; again for more
+    /// `shrink`: deletes and drops; `churn`: rows that come and go; `cleaner`: TPC-C beside it;
+    /// again for more
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
-          required_unless_present = "all")]
+          required_unless_present_any = ["all", "real"])]
     pub figure: Vec<String>,
     /// All figures
     #[arg(long, conflicts_with = "figure")]
     pub all: bool,
-    /// A quarter of the rows
+    /// In real time: a table of 1 GB is dropped, and blocks of the store's file are counted
+    #[arg(long, conflicts_with_all = ["figure", "all"], requires = "dir")]
+    pub real: bool,
+    /// Where --real makes its files, and removes them again
+    #[arg(long, value_name = "DIR", requires = "real")]
+    pub dir: Option<PathBuf>,
+    /// With --real: the store, such as a loop device [a file under --dir]
+    #[arg(long, value_name = "PATH", requires = "real")]
+    pub store: Option<PathBuf>,
+    /// A quarter of the rows; with --real an eighth
     #[arg(long)]
     pub quick: bool,
     /// To see that the command works; its figures mean nothing
@@ -48,12 +63,17 @@ struct Bench<'a> {
     args: &'a BenchSpace,
     stop: &'static AtomicBool,
     cells: Cells<'a>,
+    /// Databases that runs of `cleaner` begin with.
+    sparse: Arc<cleaner::AllSparse>,
 }
 
 pub fn run(args: &BenchSpace) -> Result<(), Failure> {
     let cells = Cells::begin(&args.running, args.quick, head(args), targets::not_measured())?;
-    let bench = Bench { args, stop: cells.stop(), cells };
-    let figures = bench.cells.figures(|| bench.figures())?;
+    let bench = Bench { args, stop: cells.stop(), cells, sparse: Arc::default() };
+    let figures = match &args.dir {
+        Some(dir) => bench.cells.figures_in_real_time(|| Ok(vec![returned::returned(&bench, dir)?]))?,
+        None => bench.cells.figures(|| bench.figures())?,
+    };
     bench.cells.show(&figures)
 }
 
@@ -81,6 +101,9 @@ impl Bench<'_> {
         }
         if wants("churn") {
             figures.push(self.churn()?);
+        }
+        if wants("cleaner") {
+            figures.push(cleaner::cleaner(self)?);
         }
         Ok(figures)
     }
