@@ -1,13 +1,17 @@
-//! `firn lab bench space`: what of the store's file comes back when rows go, by counts.
+//! `firn lab bench space`: what of the store's file comes back when rows go, and what writing out
+//! of place costs flash, by counts and in virtual time.
 //!
 //! A database on devices in memory is filled, loses rows, and is left to its background work, and
 //! then compacted ([`cell`]). What its pages take is set against its live pages: those that its
-//! trees have at that moment.
+//! trees have at that moment. [`waf`] counts what flash programs for a page; [`logging`] is figure
+//! 6-1 of Myers's thesis.
 //!
 //! Every target is in every file of results ([`targets`]).
 
 mod cell;
+mod logging;
 mod targets;
+mod waf;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
 use crate::bench::figure::{Figure, Panel, Point};
@@ -17,23 +21,27 @@ use cell::{Cell, Found, Loss};
 use clap::Args;
 use firndb_console::{Failure, commit_of_source};
 use firndb_workloads::results::Conditions;
+use logging::{AllLoaded, Logging};
 use serde_json::json;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use waf::{Waf, Worlds};
 
-const FIGURES: [&str; 2] = ["shrink", "churn"];
+const FIGURES: [&str; 4] = ["shrink", "churn", "waf", "6-1"];
 const ROW_BYTES: usize = 200;
 
 /// `firn lab bench space`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchSpace {
-    /// `shrink`: deletes and drops; `churn`: rows that come and go; again for more
+    /// `shrink`: deletes and drops; `churn`: rows that come and go; `waf`: what flash programs for
+    /// a page; `6-1`: the thesis's figure, operations of 16 KB; again for more
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present = "all")]
     pub figure: Vec<String>,
     /// All figures
     #[arg(long, conflicts_with = "figure")]
     pub all: bool,
-    /// A quarter of the rows
+    /// A quarter of the rows, and less of the rest
     #[arg(long)]
     pub quick: bool,
     /// To see that the command works; its figures mean nothing
@@ -48,22 +56,30 @@ struct Bench<'a> {
     args: &'a BenchSpace,
     stop: &'static AtomicBool,
     cells: Cells<'a>,
+    worlds: Arc<Worlds>,
+    files: Arc<AllLoaded>,
 }
 
 pub fn run(args: &BenchSpace) -> Result<(), Failure> {
     let cells = Cells::begin(&args.running, args.quick, head(args), targets::not_measured())?;
-    let bench = Bench { args, stop: cells.stop(), cells };
+    let worlds = Arc::new(Worlds::new(of_size(args, &waf::Extent::SIZES), args.running.seed)?);
+    let bench = Bench { args, stop: cells.stop(), cells, worlds, files: Arc::default() };
     let figures = bench.cells.figures(|| bench.figures())?;
     bench.cells.show(&figures)
 }
 
+/// What belongs to the arguments: of full size, quick, or tiny.
+fn of_size<T: Copy>(args: &BenchSpace, sizes: &[T; 3]) -> T {
+    match (args.tiny, args.quick) {
+        (true, _) => sizes[2],
+        (false, true) => sizes[1],
+        (false, false) => sizes[0],
+    }
+}
+
 /// Rows of all tables.
 fn rows(args: &BenchSpace) -> u64 {
-    match (args.tiny, args.quick) {
-        (true, _) => 20_000,
-        (false, true) => 400_000,
-        (false, false) => 1_600_000,
-    }
+    of_size(args, &[1_600_000, 400_000, 20_000])
 }
 
 fn head(args: &BenchSpace) -> Head {
@@ -81,6 +97,14 @@ impl Bench<'_> {
         }
         if wants("churn") {
             figures.push(self.churn()?);
+        }
+        if wants("waf") {
+            let (extent, worlds) = (of_size(self.args, &waf::Extent::SIZES), self.worlds.clone());
+            figures.push(Waf { cells: &self.cells, worlds, extent, stop: self.stop }.figure()?);
+        }
+        if wants("6-1") {
+            let (extent, loaded) = (of_size(self.args, &logging::Extent::SIZES), self.files.clone());
+            figures.push(Logging { cells: &self.cells, loaded, extent, stop: self.stop }.figure()?);
         }
         Ok(figures)
     }
