@@ -84,7 +84,8 @@ fn rows(args: &BenchSpace) -> u64 {
 
 fn head(args: &BenchSpace) -> Head {
     let config = json!({"rows": rows(args), "row_bytes": ROW_BYTES});
-    let conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
+    let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
+    conditions.simulated = true;
     Head::new("space", conditions)
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Of the double-write area, at the end of the drive.
 const COPIES_BYTES: u64 = 128 * PAGE;
-/// Segments of 64 pages that append and pack has beyond those of its pages, and one of them in part.
+/// Segments that append and pack has beyond those of its pages, and one of them in part.
 const SPARE_SEGMENTS: u64 = 5;
 const SEGMENT: u64 = 64;
 /// Requests between two looks at the flash.
