@@ -112,9 +112,12 @@ impl Waf<'_> {
     }
 }
 
+/// A column of the panel of conditions.
+type Condition = (&'static str, fn(&Found) -> f64);
+
 fn show_conditions(panel: &mut Panel, label: &str, found: &Measured<Found>) {
     let at = panel.labels().len() as f64;
-    let shown: [(&str, fn(&Found) -> f64); 6] = [
+    let shown: [Condition; 6] = [
         ("live over the drive", Found::full_mean),
         ("live over places", |found| found.full_places),
         ("moved for one given down", Found::moved_each),
