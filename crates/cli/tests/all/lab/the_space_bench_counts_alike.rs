@@ -24,7 +24,8 @@ fn space_is_counted_and_again_alike() {
     assert_eq!(targets.len(), TARGETS);
     assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 11);
     let rows = result["rows"].as_array().unwrap();
-    let of_figure = |name: &str| rows.iter().filter(|row| row["cell"].as_str().unwrap().starts_with(name));
+    let of_figure =
+        |name: &'static str| rows.iter().filter(move |row| row["cell"].as_str().unwrap().starts_with(name));
     // Loads, ways, and how full; ways and operations, in place once and otherwise thrice.
     assert_eq!((of_figure("waf,").count(), of_figure("6-1,").count()), (3 * 7 * 3, 4 + 2 * 4 * 3));
     for row in of_figure("waf,") {
