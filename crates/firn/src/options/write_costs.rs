@@ -3,6 +3,7 @@
 use crate::options::Options;
 use crate::options::profiled::{Setting, SettingOrigin, setting};
 use firndb_profile::{Access, DeviceCosts, Order, Submission, Work};
+use firndb_tier::store::Placement;
 use firndb_txn::{PageRecovery, WriteCosts};
 
 /// Lengths of writes, in bytes, between which what a byte adds is looked at.
@@ -19,7 +20,12 @@ impl Options {
         let [store, _] = self.device_costs();
         let log = Line::between(&log, Order::Sequential, [SHORT, LONG]);
         let page = page_size as u64;
-        let store = Line::between(&store, Order::Random, [page, LONG.max(2 * page)]);
+        // In whole segments the shadows of successive commits go on where the last ended.
+        let order = match self.page_writes().placement {
+            Placement::Segments => Order::Sequential,
+            _ => Order::Random,
+        };
+        let store = Line::between(&store, order, [page, LONG.max(2 * page)]);
         WriteCosts {
             log_byte: log.byte / log_drives.max(1.0),
             store_write: store.write,

@@ -189,6 +189,21 @@ fn auto_writes_whole_segments_where_that_and_the_copies_cost_less_than_writes_at
     assert_eq!(weighed.value, "on, a second read counts as 29 % of a page written");
 }
 
+/// They were taken to cost a write at a random place whatever the placement: on drives where that
+/// is dear all pages were logged, and written once more.
+#[test]
+fn pages_of_page_files_are_shadows_where_segments_make_their_writes_sequential() {
+    let shown = |tuning: fn(Tuning) -> Tuning| {
+        shown("pages of page files", tuning, Some(of_store(100.0, 10_000.0))).value
+    };
+    let shadows = "as shadows where a commit has more than 0";
+    assert_eq!(shown(|tuning| tuning.placement(Placement::Segments)), shadows);
+    assert_eq!(shown(|tuning| tuning.placement(Placement::Auto)), shadows);
+    let threaded = shown(|tuning| tuning.placement(Placement::Threaded));
+    let above = threaded.rsplit(' ').next().and_then(|images| images.parse::<u64>().ok());
+    assert!(above.is_some_and(|images| images > 10), "{threaded}");
+}
+
 #[test]
 fn auto_writes_deltas_where_a_second_read_costs_little_of_a_page_written() {
     let on = "on, a second read counts as 20 % of a page written";

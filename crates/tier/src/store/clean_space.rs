@@ -14,7 +14,8 @@
 //! Bounds: at most three images are copied for a place that becomes free; a circle begins when less
 //! than a sixteenth of all places is in whole segments; it goes twice as fast as others take the
 //! places that it frees, and a step moves about a batch. Without a whole segment to write to it
-//! extends the file, within what free space may be, or empties one segment into the fullest others.
+//! extends the file, within what free space may be, or empties some segments into the fullest
+//! others.
 //! It never makes the store `Full`: it takes a place for a page that gives up another.
 
 use super::circle::{Best, Circle, Cleaning, Extent};
@@ -30,6 +31,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A circle begins when less than one in so many places is in whole segments.
 const WHOLE_SHARE: u64 = 16;
+/// Without whole segments, one is emptied for so many places that are free in others: what is moved
+/// out of it and what is free in it are at most two segments, and as much is left to others.
+const LOOSE_A_SEGMENT: u64 = 4 * SEGMENT_PLACES;
 /// Map pages that a step looks at, at most.
 const MAPS_A_STEP: usize = 32;
 
@@ -157,9 +161,16 @@ impl Store {
             return Ok(Begun::Enough);
         }
         // What is moved out of a segment, and what others take of its free places until the circle
-        // ends, is a segment in all: as many are chosen as are whole. Without a whole one, what is
-        // moved out of one segment goes to the fullest.
-        let most = whole.saturating_sub(WHOLE_KEPT).max(1);
+        // ends, is a segment in all: as many are chosen as are whole. Without whole ones, what is
+        // moved goes to the fullest, and as many are chosen as have place there: with one at a time
+        // others would take what it frees, and there would never be more.
+        let most = match whole.checked_sub(WHOLE_KEPT) {
+            None | Some(0) => {
+                let loose = self.state.lock().space.segments.loose_places();
+                (loose / LOOSE_A_SEGMENT).clamp(1, enough - whole)
+            }
+            Some(whole) => whole,
+        };
         {
             let segments = &self.state.lock().space.segments;
             stuck.retain(|at, since| !segments.was_whole(*at, *since));

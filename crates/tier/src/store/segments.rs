@@ -131,6 +131,11 @@ impl Segments {
         self.loose.iter().find_map(is_other).or_else(any)
     }
 
+    /// Available places of learned groups in segments that are not whole.
+    pub(crate) fn loose_places(&self) -> u64 {
+        self.loose.values().map(|places| u64::from(*places)).sum()
+    }
+
     /// From now on scattered writes leave these segments alone as long as others have places: the
     /// cleaner is emptying them.
     pub(crate) fn avoid(&mut self, segments: BTreeSet<SegmentAt>) {

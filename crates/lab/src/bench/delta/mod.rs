@@ -13,7 +13,7 @@ mod cell;
 mod counts;
 mod front;
 mod placement;
-mod recorder;
+pub mod recorder;
 mod recording;
 mod tap;
 mod targets;

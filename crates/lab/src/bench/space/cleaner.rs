@@ -198,7 +198,10 @@ pub fn cleaner(bench: &Bench) -> Result<Figure, Failure> {
         add("MB copied alone", alone.value(|it| it.copied_mb));
     }
     figure.panels.extend([panel, raw]);
-    BESIDE.judge(&mut figure, &Sampled::least(&ratios).unwrap_or_default());
+    match Sampled::least(&ratios) {
+        Some(least) => BESIDE.judge(&mut figure, &least),
+        None => BESIDE.skip(&mut figure, "no page was copied in the time of the run"),
+    }
     figure.notes.push("The worst of the drives counts. Latencies are of New-Orders.".into());
     Ok(figure)
 }

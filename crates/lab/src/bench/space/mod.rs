@@ -1,16 +1,20 @@
-//! `firn lab bench space`: what of the store's file comes back when rows go, by counts.
+//! `firn lab bench space`: what of the store's file comes back when rows go, and what writing out
+//! of place costs flash, by counts and in virtual time.
 //!
 //! A database on devices in memory is filled, loses rows, and is left to its background work, and
 //! then compacted ([`cell`]). What its pages take is set against its live pages: those that its
 //! trees have at that moment. TPC-C runs beside the emptying of groups in virtual time
-//! ([`cleaner`]), and blocks of the file system are counted in real time ([`returned`]).
+//! ([`cleaner`]), and blocks of the file system are counted in real time ([`returned`]). [`waf`]
+//! counts what flash programs for a page; [`logging`] is figure 6-1 of Myers's thesis.
 //!
 //! Every target is in every file of results ([`targets`]).
 
 mod cell;
 mod cleaner;
+mod logging;
 mod returned;
 mod targets;
+mod waf;
 
 use crate::bench::cells::{Cells, Judged, Measured, Running};
 use crate::bench::figure::{Figure, Panel, Point};
@@ -20,19 +24,22 @@ use cell::{Cell, Found, Loss};
 use clap::Args;
 use firndb_console::{Failure, commit_of_source};
 use firndb_workloads::results::Conditions;
+use logging::{AllLoaded, Logging};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use waf::{Waf, Worlds};
 
-const FIGURES: [&str; 3] = ["shrink", "churn", "cleaner"];
+const FIGURES: [&str; 5] = ["shrink", "churn", "cleaner", "waf", "6-1"];
 const ROW_BYTES: usize = 200;
 
 /// `firn lab bench space`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchSpace {
     /// `shrink`: deletes and drops; `churn`: rows that come and go; `cleaner`: TPC-C beside it;
-    /// again for more
+    /// `waf`: what flash programs for a page; `6-1`: the thesis's figure, operations of 16 KB; again
+    /// for more
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present_any = ["all", "real"])]
     pub figure: Vec<String>,
@@ -48,7 +55,7 @@ pub struct BenchSpace {
     /// With --real: the store, such as a loop device [a file under --dir]
     #[arg(long, value_name = "PATH", requires = "real")]
     pub store: Option<PathBuf>,
-    /// A quarter of the rows; with --real an eighth
+    /// A quarter of the rows, and less of the rest
     #[arg(long)]
     pub quick: bool,
     /// To see that the command works; its figures mean nothing
@@ -65,11 +72,15 @@ struct Bench<'a> {
     cells: Cells<'a>,
     /// Databases that runs of `cleaner` begin with.
     sparse: Arc<cleaner::AllSparse>,
+    worlds: Arc<Worlds>,
+    files: Arc<AllLoaded>,
 }
 
 pub fn run(args: &BenchSpace) -> Result<(), Failure> {
     let cells = Cells::begin(&args.running, args.quick, head(args), targets::not_measured())?;
-    let bench = Bench { args, stop: cells.stop(), cells, sparse: Arc::default() };
+    let worlds = Arc::new(Worlds::new(of_size(args, &waf::Extent::SIZES), args.running.seed)?);
+    let (sparse, files) = (Arc::default(), Arc::default());
+    let bench = Bench { args, stop: cells.stop(), cells, sparse, worlds, files };
     let figures = match &args.dir {
         Some(dir) => bench.cells.figures_in_real_time(|| Ok(vec![returned::returned(&bench, dir)?]))?,
         None => bench.cells.figures(|| bench.figures())?,
@@ -77,18 +88,24 @@ pub fn run(args: &BenchSpace) -> Result<(), Failure> {
     bench.cells.show(&figures)
 }
 
+/// What belongs to the arguments: of full size, quick, or tiny.
+fn of_size<T: Copy>(args: &BenchSpace, sizes: &[T; 3]) -> T {
+    match (args.tiny, args.quick) {
+        (true, _) => sizes[2],
+        (false, true) => sizes[1],
+        (false, false) => sizes[0],
+    }
+}
+
 /// Rows of all tables.
 fn rows(args: &BenchSpace) -> u64 {
-    match (args.tiny, args.quick) {
-        (true, _) => 20_000,
-        (false, true) => 400_000,
-        (false, false) => 1_600_000,
-    }
+    of_size(args, &[1_600_000, 400_000, 20_000])
 }
 
 fn head(args: &BenchSpace) -> Head {
     let config = json!({"rows": rows(args), "row_bytes": ROW_BYTES});
-    let conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
+    let mut conditions = Conditions::now("firn-bench/1", commit_of_source(), config, args.running.seed);
+    conditions.simulated = true;
     Head::new("space", conditions)
 }
 
@@ -104,6 +121,14 @@ impl Bench<'_> {
         }
         if wants("cleaner") {
             figures.push(cleaner::cleaner(self)?);
+        }
+        if wants("waf") {
+            let (extent, worlds) = (of_size(self.args, &waf::Extent::SIZES), self.worlds.clone());
+            figures.push(Waf { cells: &self.cells, worlds, extent, stop: self.stop }.figure()?);
+        }
+        if wants("6-1") {
+            let (extent, loaded) = (of_size(self.args, &logging::Extent::SIZES), self.files.clone());
+            figures.push(Logging { cells: &self.cells, loaded, extent, stop: self.stop }.figure()?);
         }
         Ok(figures)
     }

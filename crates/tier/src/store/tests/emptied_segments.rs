@@ -8,6 +8,7 @@ use crate::page_tier::PageTier;
 use crate::store::geometry::SEGMENT_PLACES;
 use crate::store::{Journal, Placement, Policy, Store};
 use firndb_base::PageId;
+use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use firndb_device::{
@@ -35,21 +36,54 @@ fn one_circle(store: &Store, mut failed: impl FnMut(TierError)) {
     }
 }
 
+/// A device with space for the header and so many groups.
+fn of_groups(groups: u64) -> Arc<dyn Device> {
+    let grown = AtomicU64::new(0);
+    Hooked::over(Arc::new(MemoryDevice::new("store")), move |call| match call {
+        Call::Grow if grown.fetch_add(1, Relaxed) >= groups => {
+            Err(DeviceError::new(DeviceErrorKind::NoSpace, "on purpose"))
+        }
+        _ => Ok(()),
+    })
+}
+
+/// Cause: without whole segments one was emptied at a time. Effect: others took what that freed
+/// before there was another, and the writes of a store that was written in runs stayed scattered.
+#[test]
+fn without_whole_segments_a_circle_empties_as_many_as_have_place_elsewhere() {
+    let (log, device) = (TestLog::new(), of_groups(12));
+    let store = wide(Policy { placement: Placement::Threaded, ..SEGMENTS }, device.clone(), &log);
+    let mut pages = Vec::new();
+    while let Ok(page) = allocate(&store, &log, 1) {
+        pages.extend(page);
+    }
+    pages.chunks(16).for_each(|some| write_alike(&store, &log, some));
+    let mut rng = Rng::new(5);
+    let (free, kept): (Vec<PageId>, Vec<PageId>) = pages.into_iter().partition(|_| rng.below(10) < 3);
+    publish(&store, &log, &[], &free).unwrap();
+    log.flush(log.end()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let store = reopened(device, &log);
+    let groups = store.state.lock().space.groups();
+    (0..groups).for_each(|group| store.learn(group).unwrap());
+    let loose = store.state.lock().space.segments.loose_places();
+    assert!(loose > 1000 && store.state.lock().space.segments.whole() == 0, "{loose} loose places");
+    one_circle(&store, |error| panic!("{error}"));
+    let after = store.statistics();
+    assert!(after.segments_emptied > 3, "{} segments", after.segments_emptied);
+    assert_eq!(store.state.lock().space.segments.whole(), after.segments_emptied);
+    assert!(after.images_moved <= 48 * after.segments_emptied, "{} moved", after.images_moved);
+    kept.iter().for_each(|page| assert!(store.version_of(*page).unwrap().is_some()));
+    compare(&store, &fold(&log.records(), log.end()));
+}
+
 /// Cause: without a whole segment images went to the first group with a place, be it the one that
 /// the cleaner was emptying. Effect: it moved them within that segment, and gained nothing.
 #[test]
 fn nothing_is_moved_into_the_segment_that_is_being_emptied() {
     let log = TestLog::new();
-    let device = Hooked::over(Arc::new(MemoryDevice::new("store")), {
-        let grown = AtomicU64::new(0);
-        // For the header and two groups.
-        move |call| match call {
-            Call::Grow if grown.fetch_add(1, Relaxed) > 1 => {
-                Err(DeviceError::new(DeviceErrorKind::NoSpace, "on purpose"))
-            }
-            _ => Ok(()),
-        }
-    });
+    let device = of_groups(2);
     let store = wide(Policy { placement: Placement::Threaded, ..SEGMENTS }, device.clone(), &log);
     let mut pages = Vec::new();
     while let Ok(page) = allocate_as(LogClass::Removal, &store, &log, 1) {
