@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 const PROMISE: f64 = 0.2;
 /// And this share of all operations: what is less cannot be told from noise.
 const PROMISE_OF_ALL: f64 = 0.01;
+/// Of codes that gain nearly as much as the best, by this share, that with the fewest fragments is
+/// taken: each has costs that no estimate knows.
+const NEARLY: f64 = 0.05;
 /// Within this it gains as many operations as its moves keep others from.
 const REPAYS_IN_US: f64 = 600e6;
 /// The same change is the best as often in a row before it is made.
@@ -61,7 +64,7 @@ pub fn best_change(
     let mut loads: Vec<(Code, Load)> = tables.iter().map(|table| (table.code, table.load)).collect();
     let now = estimate_all(&loads, members, demands);
     let all_now: f64 = now.iter().map(|estimate| estimate.operations()).sum();
-    let mut best: Option<Change> = None;
+    let mut found: Vec<Change> = Vec::new();
     for (at, table) in tables.iter().enumerate().filter(|(_, table)| table.may_change) {
         for code in codes.iter().copied().filter(|code| *code != table.code) {
             loads[at].0 = code;
@@ -70,14 +73,19 @@ pub fn best_change(
             let (gain, moves_us) = (all - all_now, moves_us(table, code, members, demands));
             let promises = gain >= PROMISE * now[at].operations() && gain >= PROMISE_OF_ALL * all_now;
             let repays = gain * REPAYS_IN_US >= all_now * moves_us;
-            let is_better = best.is_none_or(|best| all > best.operations.1);
-            if gain > 0.0 && promises && repays && is_better {
-                best = Some(Change { id: table.id, code, operations: (all_now, all), moves_us });
+            if gain > 0.0 && promises && repays {
+                found.push(Change { id: table.id, code, operations: (all_now, all), moves_us });
             }
         }
         loads[at].0 = table.code;
     }
-    best
+    let gain = |change: &Change| change.operations.1 - change.operations.0;
+    let most = found.iter().map(gain).fold(0.0, f64::max);
+    let good = found.into_iter().filter(|change| gain(change) >= (1.0 - NEARLY) * most);
+    good.min_by(|a, b| {
+        let fragments = |change: &Change| (change.code.written(), change.code.needed());
+        fragments(a).cmp(&fragments(b)).then(gain(b).total_cmp(&gain(a)))
+    })
 }
 
 /// Microseconds for which finding and moving all pages keeps each member busy, on average.
