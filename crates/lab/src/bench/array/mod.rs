@@ -11,6 +11,7 @@
 //! Every target is in every file of results ([`targets`]).
 
 mod args;
+mod auto;
 mod batches;
 mod cell;
 mod choice;
