@@ -15,7 +15,7 @@ const PROMISE_OF_ALL: f64 = 0.01;
 const NEARLY: f64 = 0.05;
 /// Within this it gains as many operations as its moves keep others from.
 const REPAYS_IN_US: f64 = 600e6;
-/// The same change is the best as often in a row before it is made.
+/// A change of the same table is the best as often in a row before it is made.
 const CONFIRMED: u32 = 3;
 /// Two loads are alike up to this factor.
 const ALIKE: f64 = 3.0;
@@ -149,8 +149,9 @@ struct Settled {
 #[derive(Clone, Debug, Default)]
 pub struct Chooser {
     settled: BTreeMap<u32, Settled>,
-    /// The best change last time, and how often it was in a row.
-    proposed: Option<(u32, Code, u32)>,
+    /// The table of the best change last time, and how often it was in a row. Of codes that are
+    /// nearly as good now one is the best and now another.
+    proposed: Option<(u32, u32)>,
 }
 
 impl Chooser {
@@ -188,9 +189,9 @@ impl Chooser {
             self.proposed = None;
             return None;
         };
-        let before = self.proposed.filter(|(id, code, _)| (*id, *code) == (best.id, best.code));
-        let times = before.map_or(0, |(_, _, times)| times) + 1;
-        self.proposed = Some((best.id, best.code, times));
+        let before = self.proposed.filter(|(id, _)| *id == best.id);
+        let times = before.map_or(0, |(_, times)| times) + 1;
+        self.proposed = Some((best.id, times));
         if times < CONFIRMED {
             return None;
         }

@@ -114,6 +114,14 @@ fn nothing_is_gained_without_a_load_or_another_code() {
     assert_eq!(best(&[idle, TableNow { may_change: false, ..read(2, code(1, 3)) }]), None);
 }
 
+#[test]
+fn a_table_whose_best_code_is_now_one_and_now_another_is_changed() {
+    let mut chooser = Chooser::default();
+    let loads = [2.0, 200.0, 2.0].map(|count| table(1, code(1, 4), Clients::NONE, clients(count, 0.0)));
+    let changes = loads.map(|now| chooser.next(&[now], &all(), &MEMBERS, ANY).map(|change| change.code));
+    assert_eq!(changes, [None, None, Some(code(4, 4))]);
+}
+
 /// What a chooser makes of the same tables, several times.
 fn often(chooser: &mut Chooser, tables: &mut [TableNow], times: usize) -> Vec<(usize, u32, Code)> {
     let mut changes = Vec::new();
@@ -186,6 +194,7 @@ fn a_change_that_is_not_the_best_each_time_is_not_made() {
     let mut chooser = Chooser::default();
     for _ in 0..20 {
         let (mut one, mut other) = ([written(1, Code::ONE_COPY)], [written(2, Code::ONE_COPY)]);
+        // Of another table.
         assert_eq!(often(&mut chooser, &mut one, 2), []);
         assert_eq!(often(&mut chooser, &mut other, 1), []);
     }

@@ -4,21 +4,21 @@
 //! Loads are looked at as often as the bench's short time allows, and pages are moved without time.
 //! What was chosen is then measured like every other pair of codes.
 
-use super::devices::{Layout, Loaded, Machine};
+use super::devices::{CORES, Layout, Loaded, Machine};
 use super::engine::{self, drive, read_and_write};
 use super::measuring::Bench;
 use super::simulator::MEMBERS;
-use super::tables::{Size, WRITTEN};
-use crate::bench::cells::{Cellular, Measured, end_of};
+use super::tables::{Size, WRITTEN, loaded};
+use crate::bench::cells::{Cellular, Judged, Measured, end_of};
 use crate::bench::reads::rows::Rows;
 use crate::bench::reads::work::{self, Length};
+use crate::bench::simulation::simulate;
 use firndb::{Database, TableSpec};
 use firndb_array::Code;
 use firndb_base::clock;
 use firndb_console::Failure;
 use firndb_profile::{DeviceProfile, VariantName};
 use serde::{Deserialize, Serialize};
-use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -41,6 +41,18 @@ struct Cell {
     size: Size,
     readers: u64,
     time: Duration,
+}
+
+impl Cell {
+    /// The cell of the figure that has these codes from the beginning.
+    fn with_codes(&self, read: Code, written: Code) -> engine::Cell {
+        let layout = match read == written {
+            true => Layout::of(read, MEMBERS),
+            false => Layout::each(written, read, MEMBERS),
+        };
+        let Cell { profile, size, readers, time, .. } = self.clone();
+        engine::Cell { profile, layout, written, size, readers, time }
+    }
 }
 
 impl Cellular for Cell {
@@ -69,25 +81,6 @@ impl Found {
     pub fn operations(&self) -> f64 {
         self.found.operations()
     }
-}
-
-fn run(cell: &Cell, loaded: &Loaded<Rows>, seed: u64, stop: &'static AtomicBool) -> Result<Found, Failure> {
-    let (changes, chosen) = choose(cell, loaded, seed, stop)?;
-    let [read, written] = chosen;
-    // From the beginning, as the others: a drive that was written more is a slower one.
-    let machine = Machine::new(loaded, &cell.profile, seed)?;
-    let db = machine.open(cell.layout.options(cell.size.buffer).recovery_time(Duration::MAX))?;
-    db.set_layout(&db.table(Rows::TABLE)?, layout_of(read))?;
-    db.move_to_layouts(&mut |_, _| ControlFlow::Continue(()))?;
-    db.create_table_with(WRITTEN, TableSpec::raw().with_layout(layout_of(written)))?;
-    let warm = Length { rows: 2 * cell.size.frames(), time: Duration::MAX, stop };
-    work::many(&db, loaded.what, 64, seed + 1, warm)?;
-    machine.run_free(false);
-    let found = read_and_write(&db, loaded.what, (cell.readers, cell.time, 0), (seed, stop))?;
-    machine.run_free(true);
-    db.close()?;
-    let codes = [read.needed(), read.written(), written.needed(), written.written()].map(|it| it as f64);
-    Ok(Found { found, changes, codes })
 }
 
 fn layout_of(code: Code) -> firndb::Layout {
@@ -145,10 +138,22 @@ fn wait_for_moves(db: &Database) -> Result<(), Failure> {
     Err(Failure::new("pages were not moved to their layouts in time"))
 }
 
-/// Both tables with the code that they begin with.
+/// Both tables with the code that they begin with, until the engine has chosen; then what was
+/// chosen, measured as every other code and pair of codes.
 pub fn measure(bench: &Bench, begun: Code, readers: u64) -> Result<Measured<Found>, Failure> {
     let (profile, time) = drive(bench)?;
     let layout = Layout::each(Code::ONE_COPY, begun, MEMBERS);
     let cell = Cell { profile, layout, begun, size: bench.size(), readers, time };
-    bench.over_rows(&cell, (layout, cell.size), run)
+    let (stop, all, first) = (bench.cells.stop(), bench.loaded.clone(), bench.args.running.seed);
+    bench.cells.of(&cell, Judged::Yes, move |cell, seed| {
+        let at_first = loaded(&all, cell.layout, cell.size, first)?;
+        let choosing = cell.clone();
+        let chosen = simulate(seed, CORES, move || choose(&choosing, &at_first, seed, stop))?;
+        let (changes, [read, written]) = chosen.0;
+        let pair = cell.with_codes(read, written);
+        let as_chosen = loaded(&all, pair.layout, cell.size, first)?;
+        let (found, _) = simulate(seed, CORES, move || engine::run(&pair, &as_chosen, seed, stop))?;
+        let codes = [read.needed(), read.written(), written.needed(), written.written()];
+        Ok(Found { found, changes, codes: codes.map(|it| it as f64) })
+    })
 }

@@ -35,14 +35,14 @@ const READERS: [u64; 3] = [5, 25, 50];
 const EACH: [((usize, usize), (usize, usize)); 3] = [((2, 4), (1, 1)), ((2, 4), (4, 4)), ((1, 4), (4, 4))];
 
 #[derive(Clone, Debug)]
-struct Cell {
-    profile: DeviceProfile,
-    layout: Layout,
+pub struct Cell {
+    pub profile: DeviceProfile,
+    pub layout: Layout,
     /// The code of the table that is written.
-    written: Code,
-    size: Size,
-    readers: u64,
-    time: Duration,
+    pub written: Code,
+    pub size: Size,
+    pub readers: u64,
+    pub time: Duration,
 }
 
 impl Cellular for Cell {
@@ -74,7 +74,12 @@ impl Found {
     }
 }
 
-fn run(cell: &Cell, loaded: &Loaded<Rows>, seed: u64, stop: &'static AtomicBool) -> Result<Found, Failure> {
+pub fn run(
+    cell: &Cell,
+    loaded: &Loaded<Rows>,
+    seed: u64,
+    stop: &'static AtomicBool,
+) -> Result<Found, Failure> {
     let machine = Machine::new(loaded, &cell.profile, seed)?;
     let db = machine.open(cell.layout.options(cell.size.buffer).recovery_time(Duration::MAX))?;
     let mut spec = TableSpec::raw();
