@@ -9,6 +9,7 @@ use crate::members::{Keeper, Member, MemberState, MemberStatus, copy_budget, rea
 use crate::ranges::Ranges;
 use crate::ranks;
 use crate::reads::Reads;
+use crate::service::{MeasuredCost, Transfer, measured};
 use crate::shape::{Area, Shape};
 use firndb_base::DatabaseId;
 use firndb_base::clock::Moment;
@@ -156,6 +157,14 @@ impl Array {
         self.members.iter().map(Member::status).collect()
     }
 
+    /// What a read of a member takes, and a write, as far as enough were measured: of all members
+    /// together.
+    #[must_use]
+    pub fn measured_costs(&self) -> (Option<MeasuredCost>, Option<MeasuredCost>) {
+        let members = || self.members.iter().filter(|member| member.is_read()).map(|member| &*member.service);
+        (measured(members(), Transfer::Read), measured(members(), Transfer::Write))
+    }
+
     /// What [`Judge`] says of a unit.
     pub(crate) fn number_of(&self, offset: u64, bytes: &[u8]) -> Option<u64> {
         (self.judge)(self.database, &self.map.shape, offset, bytes)
@@ -198,8 +207,10 @@ impl Array {
     /// The members that are written, each with its part of a call.
     pub(crate) fn jobs(&self, mut work: impl FnMut(usize) -> Option<Work>) -> Vec<Job> {
         let written = self.members.iter().enumerate().filter(|(_, member)| member.is_written());
-        let job =
-            |(member, it): (usize, &Member)| Some(Job { member, device: it.device(), work: work(member)? });
+        let job = |(member, it): (usize, &Member)| {
+            let (device, service) = (it.device(), it.service.clone());
+            Some(Job { member, device, service, work: work(member)? })
+        };
         written.filter_map(job).collect()
     }
 

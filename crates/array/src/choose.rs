@@ -8,9 +8,13 @@
 //! that arrivals fill at a given rate would grow without end. So a load is clients that do an
 //! operation, wait for it, and think; [`Clients::measured`] finds them from what an array measures.
 
+mod change;
 mod queues;
+mod together;
 
 use crate::code::Code;
+pub use change::{Change, Chooser, TableNow, best_change};
+pub use together::estimate_all;
 
 /// Clients that do operations of one kind, one after the other, and think between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,63 +149,10 @@ pub fn choose(load: Load, members: &[MemberCosts], demands: Demands) -> Option<C
 
 /// What the load comes to under the code. Writes return when as many fragments are written as
 /// survive the losses that the demands name.
-///
-/// By mean value analysis of a closed network, approximately: the time of an operation follows from
-/// the queues that it finds, and the queues follow from the rates that these times leave. Iterated
-/// until they agree.
 #[must_use]
 pub fn estimate(code: Code, load: Load, members: &[MemberCosts], demands: Demands) -> Estimate {
-    assert!(code.written() <= members.len(), "{code} on {} members", members.len());
-    let bytes = code.fragment_bytes(demands.page_bytes, demands.block_bytes);
-    let takes_time = |member: &MemberCosts| member.read.of(bytes) > 0.0 && member.write.of(bytes) > 0.0;
-    assert!(members.iter().all(takes_time), "a member takes time for every fragment");
-    let acknowledged = (code.needed() + demands.survive).min(code.written());
-    let count = members.len() as f64;
-    let mean = |of: &dyn Fn(&MemberCosts) -> f64| members.iter().map(of).sum::<f64>() / count;
-    let mut read_us = mean(&|member| member.read.of(bytes));
-    let mut write_us = mean(&|member| member.write.of(bytes));
-    for _ in 0..ROUNDS_MAX {
-        let (reads, writes) = (load.readers.rate(read_us), load.writers.rate(write_us));
-        let found = |member: &MemberCosts, reads: f64, writes: f64| {
-            let fragments = queues::Fragments {
-                reads: reads * code.needed() as f64 / count,
-                writes: writes * code.written() as f64 / count,
-                read_us: member.read.of(bytes),
-                write_us: member.write.of(bytes),
-            };
-            (fragments, fragments.queue(read_us, write_us))
-        };
-        let new_read_us = mean(&|member| {
-            let (fragments, queue) = found(member, reads * load.readers.others(), writes);
-            fragments.read_us + queue.wait_us(code, code.needed(), members.len())
-        });
-        let new_write_us = mean(&|member| {
-            let (fragments, queue) = found(member, reads, writes * load.writers.others());
-            fragments.write_us + queue.wait_us(code, acknowledged, members.len())
-        });
-        let changed = (new_read_us / read_us - 1.0).abs().max((new_write_us / write_us - 1.0).abs());
-        read_us += STEP * (new_read_us - read_us);
-        write_us += STEP * (new_write_us - write_us);
-        if changed < AGREEMENT {
-            break;
-        }
-    }
-    let (reads, writes) = (load.readers.rate(read_us), load.writers.rate(write_us));
-    let busy = |member: &MemberCosts| {
-        (reads * code.needed() as f64 * member.read.of(bytes)
-            + writes * code.written() as f64 * member.write.of(bytes))
-            / count
-    };
-    let utilisation = members.iter().map(busy).fold(0.0, f64::max);
-    Estimate { reads: reads * 1e6, writes: writes * 1e6, read_us, write_us, utilisation }
+    estimate_all(&[(code, load)], members, demands)[0]
 }
-
-/// Rounds are damped: near saturation the rates overshoot otherwise.
-const STEP: f64 = 0.1;
-/// When the rounds have come to agree.
-const AGREEMENT: f64 = 1e-6;
-/// They agree long before.
-const ROUNDS_MAX: usize = 3000;
 
 #[cfg(test)]
 mod tests;

@@ -52,15 +52,6 @@ impl GroupCodes {
         self.set(group..group + 1, UNKNOWN);
     }
 
-    /// Groups whose code is known, by the number of it, of as many codes.
-    pub(crate) fn counts(&self, codes: usize) -> Vec<u64> {
-        let mut counts = vec![0; codes];
-        for code in self.known.read().iter().filter(|code| **code != UNKNOWN) {
-            counts[usize::from(*code)] += 1;
-        }
-        counts
-    }
-
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Acquire)
     }

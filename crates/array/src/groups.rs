@@ -86,13 +86,6 @@ impl Array {
         Ok(())
     }
 
-    /// Groups by their codes, of those whose code is known in memory.
-    #[must_use]
-    pub fn known_codes(&self) -> Vec<(Code, u64)> {
-        let counts = self.group_codes.counts(self.map.codes.len());
-        self.map.codes.iter().copied().zip(counts).filter(|(_, groups)| *groups > 0).collect()
-    }
-
     fn check_group(&self, group: u64) -> Result<(), DeviceError> {
         if group < self.groups() {
             return Ok(());

@@ -7,6 +7,8 @@
 //! their order does not matter: a sync promises what was complete before it.
 
 use crate::ranks;
+use crate::service::{ServiceTimes, Transfer};
+use firndb_base::clock;
 use firndb_base::sync::{Arc, Condvar, Mutex, thread};
 use firndb_device::{AlignedBuf, Device, DeviceError, DeviceErrorKind, Durability, Io, IoOp};
 use std::collections::VecDeque;
@@ -52,6 +54,7 @@ pub(crate) struct Failure {
 pub(crate) struct Job {
     pub member: usize,
     pub device: Arc<dyn Device>,
+    pub service: Arc<ServiceTimes>,
     pub work: Work,
 }
 
@@ -117,7 +120,7 @@ impl Job {
     }
 
     fn perform(self) -> Vec<Failure> {
-        let Job { member, device, work } = self;
+        let Job { member, device, service, work } = self;
         let fail = |io: usize, error: DeviceError| Failure { member, device: device.clone(), io, error };
         let whole = |outcome: Result<(), DeviceError>| {
             outcome.err().map(|error| fail(0, error)).into_iter().collect()
@@ -125,12 +128,20 @@ impl Job {
         match work {
             Work::Write(writes) => {
                 let mut batch: Vec<Io<'_>> = writes.iter().map(Write::as_io).collect();
+                let began = clock::now();
                 device.submit(&mut batch);
+                let bytes = writes.iter().map(|write| write.data.len()).sum();
+                service.ended(Transfer::Write, (began, clock::now()), (writes.len(), bytes));
                 let outcomes: Vec<Result<(), DeviceError>> = batch.into_iter().map(|io| io.outcome).collect();
                 let failed = writes.iter().zip(outcomes);
                 failed.filter_map(|(write, outcome)| Some(fail(write.io, outcome.err()?))).collect()
             }
-            Work::Sync => whole(device.sync()),
+            Work::Sync => {
+                let began = clock::now();
+                let outcome = device.sync();
+                service.synced((began, clock::now()));
+                whole(outcome)
+            }
             Work::Grow(len, fill) => whole(device.grow(len, fill)),
             Work::Shrink(len) => whole(device.shrink(len)),
             Work::Discard(ranges) => {

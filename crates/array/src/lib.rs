@@ -3,7 +3,7 @@
 //! Place in the stack: above `device`, below `tier`. [`Array`] is the store's device over several:
 //! pages are coded, metadata is copied. [`Code`] names m and w, [`Coder`] encodes and decodes,
 //! [`Cells`] says where the fragments of a place lie, [`Shape`] what is a place and what metadata.
-//! [`choose()`] computes which code suits a load; the engine does not ask it yet.
+//! [`choose()`] computes which code suits a load, and [`Chooser`] which table should have another.
 //!
 //! Source: Myers, "On the use of NAND flash memory in high-performance relational databases", MIT
 //! 2008, chapter 8, after Rabin's information dispersal.
@@ -45,6 +45,7 @@ mod open;
 mod ranges;
 mod ranks;
 mod reads;
+mod service;
 mod shape;
 mod slot;
 mod strikes;
@@ -55,10 +56,14 @@ mod writes;
 
 pub use array::{Array, ArrayOptions, Judge, Length};
 pub use cells::{Cell, Cells};
-pub use choose::{Choice, Clients, Cost, Demands, Estimate, Load, MemberCosts, choose, estimate};
+pub use choose::{
+    Change, Choice, Chooser, Clients, Cost, Demands, Estimate, Load, MemberCosts, TableNow, best_change,
+    choose, estimate, estimate_all,
+};
 pub use code::{Code, MEMBERS_MAX};
 pub use coder::Coder;
 pub use label::Label;
 pub use members::{Keeper, MemberState, MemberStatus};
 pub use open::MemberToOpen;
+pub use service::MeasuredCost;
 pub use shape::Shape;

@@ -2,6 +2,7 @@
 
 use crate::map::Map;
 use crate::ranks;
+use crate::service::ServiceTimes;
 use firndb_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use firndb_base::sync::{Arc, RwLock};
 use firndb_device::{CopyBudget, Device, DeviceError, LateReads};
@@ -73,6 +74,7 @@ pub(crate) struct Member {
     pub failed_reads: AtomicU64,
     pub repairs: AtomicU64,
     pub late_reads: LateReads,
+    pub service: Arc<ServiceTimes>,
 }
 
 impl Member {
@@ -90,6 +92,7 @@ impl Member {
             failed_reads: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
             late_reads: LateReads::new(true, budget.clone()),
+            service: Arc::default(),
         }
     }
 
@@ -99,6 +102,7 @@ impl Member {
 
     pub(crate) fn set_device(&self, device: Arc<dyn Device>) {
         *self.device.write() = device;
+        self.service.forget();
     }
 
     pub(crate) fn state(&self) -> MemberState {

@@ -9,6 +9,7 @@
 //! whatever reads with the same `Reads` next takes it and drops it.
 
 use crate::array::Array;
+use crate::service::Transfer;
 use crate::shape::Area;
 use crate::wants::{Part, Row, Want, What};
 use firndb_base::clock::{self, Moment};
@@ -55,6 +56,7 @@ struct Request {
     /// Its number in `on`.
     on: usize,
     member: usize,
+    began: Moment,
     /// By which its member's late reads know it, where they are hidden.
     late: Option<u64>,
     /// Others were begun for it, or there are none.
@@ -209,7 +211,8 @@ impl Reads {
                 let late_reads =
                     parts.iter().any(|part| part.hides).then(|| &array.members[member].late_reads);
                 let late = late_reads.map(|late| late.begin(len, parts.len() as u32, now));
-                self.requests.insert(number, Request { on, member, late, is_twice: false, rows: parts });
+                self.requests
+                    .insert(number, Request { on, member, began: now, late, is_twice: false, rows: parts });
             }
             let on = &mut self.on[on];
             on.requests += reads.len();
@@ -371,11 +374,13 @@ impl Reads {
             on.device = None;
         }
         let member = &array.members[request.member];
-        if done.outcome.is_err() {
-            member.failed_reads.fetch_add(1, Ordering::Relaxed);
+        let now = clock::now();
+        match &done.outcome {
+            Ok(()) => member.service.ended(Transfer::Read, (request.began, now), (1, done.read.len)),
+            Err(_) => _ = member.failed_reads.fetch_add(1, Ordering::Relaxed),
         }
         if let Some(late) = request.late {
-            member.late_reads.complete(late, done.outcome.is_ok() && self.is_in_vain(&request), clock::now());
+            member.late_reads.complete(late, done.outcome.is_ok() && self.is_in_vain(&request), now);
         }
         let (mut others, mut from) = (Vec::new(), 0);
         for part in request.rows {

@@ -6,6 +6,8 @@ use crate::cells::Cell;
 use crate::code::MEMBERS_MAX;
 use crate::map::Layout;
 use crate::members::Load;
+use crate::service::Transfer;
+use firndb_base::clock;
 use firndb_base::sync::atomic::Ordering;
 use firndb_device::DeviceError;
 
@@ -155,8 +157,11 @@ impl Array {
         let load = |cell: &Cell| self.members[cell.member].reads_under_way();
         let Some(cell) = copies.min_by_key(load) else { return false };
         let member = &self.members[cell.member];
-        let _load = member.begin_read();
+        let (_load, began) = (member.begin_read(), clock::now());
         let outcome = member.device().read(self.map.row(layout, group, cell.row), page);
+        if outcome.is_ok() {
+            member.service.ended(Transfer::Read, (began, clock::now()), (1, page.len()));
+        }
         member.failed_reads.fetch_add(u64::from(outcome.is_err()), Ordering::Relaxed);
         outcome.is_ok()
     }

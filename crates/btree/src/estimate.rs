@@ -84,6 +84,13 @@ impl Tree {
         Ok(between(&low_path, &high_path, &means, parting))
     }
 
+    /// About how many leaves there are, from a descent down the middle, whose nodes stand for all.
+    pub fn estimate_leaves(&self) -> Result<u64, TreeError> {
+        let middle = self.path(None, |_, _, node| Ok(node.count() / 2))?;
+        let inner = &middle[..middle.len() - 1];
+        Ok(inner.iter().map(|step| step.children).fold(1, u64::saturating_mul))
+    }
+
     /// Goes from the root to a leaf, by the child that `choose` names at each depth, to the slot of
     /// `key` there or the first.
     fn path(

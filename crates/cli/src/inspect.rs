@@ -133,6 +133,7 @@ fn print_stat(
     );
     print_map(store);
     statistics.store_array.iter().for_each(store_array::print);
+    statistics.store_loads.iter().for_each(store_array::print_loads);
     if store.deltas_taken + store.delta_pages > 0 {
         say!(
             "  deltas: {} delta pages, {} deltas wait; since opening {} pages taken as deltas, {} delta pages written, \

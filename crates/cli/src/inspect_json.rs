@@ -14,6 +14,7 @@ pub fn store_json(statistics: &Statistics) -> Value {
         "groups_emptied": store.groups_emptied, "discards_failed": store.discards_failed,
         "groups_kept_by_device": store.groups_kept, "bytes": statistics.store_device.1,
         "array": statistics.store_array.as_ref().map(store_array::as_json),
+        "loads": statistics.store_loads.as_ref().map(store_array::loads_json),
         "pages_read": store.pages_read, "read_requests": store.read_requests,
         "pages_written": store.pages_written,
         "map_pages_read": store.metadata_pages_read,

@@ -3,7 +3,7 @@
 use crate::caches;
 use crate::status_args::StatusArgs;
 use clap::{Args, Subcommand};
-use firndb::{Database, Layout, StoreArrayStatus, StoreMemberState};
+use firndb::{Database, FragmentCost, Layout, StoreArrayStatus, StoreLoads, StoreMemberState};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, progress, say, size, table};
 use serde_json::json;
@@ -51,7 +51,8 @@ pub struct LayoutArgs {
     /// The table
     #[arg(requires = "layout")]
     pub table: Option<String>,
-    /// M:W: each page becomes W fragments, any M of which give it back; or "store": as the store
+    /// M:W: each page becomes W fragments, any M of which give it back; "store": as the store;
+    /// "auto": by the table's load, while the database is in use
     pub layout: Option<String>,
     /// Leave the pages that there are, which move when they are written
     #[arg(long)]
@@ -118,16 +119,77 @@ fn show_layouts(db: &Database) -> Result<(), Failure> {
     say!("the store is {own}; tables may be {}", layouts.join(", "));
     let mut rows = table::new(&["table", "layout"]);
     for name in db.table_names() {
-        let layout = db.table(&name)?.layout()?;
-        rows.add_row([name, layout.to_string()]);
+        let table = db.table(&name)?;
+        rows.add_row([name, shown_layout(table.layout()?, table.layout_now()?)]);
     }
     say!("{}", table::text(rows, 2));
     Ok(())
 }
 
+fn shown_layout(layout: Layout, now: Layout) -> String {
+    if layout == now { layout.to_string() } else { format!("{layout}: {now}") }
+}
+
+/// What tables asked of the store, and what was chosen by that.
+pub fn print_loads(loads: &StoreLoads) {
+    if !loads.tables.is_empty() {
+        let mut rows = table::new(&["table", "layout", "pages read", "us each", "written", "us each"]);
+        for load in &loads.tables {
+            let name = load.table.clone().unwrap_or_else(|| "(no table)".to_owned());
+            let us = |us: f64| format!("{us:.0}");
+            rows.add_row([
+                name,
+                shown_layout(load.layout, load.layout_now),
+                load.pages_read.to_string(),
+                us(load.read_us),
+                load.pages_written.to_string(),
+                us(load.write_us),
+            ]);
+        }
+        say!("{}", table::text(rows, 2));
+    }
+    if let Some((read, write)) = &loads.costs {
+        let cost = |cost: &FragmentCost| {
+            format!("{:.0} us and {:.1} us a KiB ({})", cost.fixed_us, cost.us_per_kib, cost.from)
+        };
+        say!("    a device takes {} for a read, {} for a write", cost(read), cost(write));
+    }
+    let moving =
+        loads.moving.map_or(String::new(), |(done, all)| format!(", pages are moved: {done} of {all}"));
+    if loads.changes + loads.left > 0 || loads.moving.is_some() {
+        say!("    {} layouts chosen, {} pages without space for theirs{moving}", loads.changes, loads.left);
+    }
+}
+
+pub fn loads_json(loads: &StoreLoads) -> serde_json::Value {
+    let tables: Vec<_> = loads
+        .tables
+        .iter()
+        .map(|load| {
+            json!({
+                "table": load.table, "layout": load.layout.to_string(),
+                "layout_now": load.layout_now.to_string(),
+                "pages_read": load.pages_read, "read_us": load.read_us,
+                "pages_written": load.pages_written, "write_us": load.write_us,
+            })
+        })
+        .collect();
+    let cost = |cost: &FragmentCost| json!({ "fixed_us": cost.fixed_us, "us_per_kib": cost.us_per_kib, "from": cost.from });
+    let costs = loads.costs.as_ref().map(|(read, write)| json!({ "read": cost(read), "write": cost(write) }));
+    json!({
+        "tables": tables, "costs": costs, "layouts_chosen": loads.changes, "moving": loads.moving,
+        "pages_left": loads.left,
+    })
+}
+
 fn change_layout(db: &Database, name: &str, text: &str, moves: bool) -> Result<(), Failure> {
     let table = db.table(name)?;
-    db.set_layout(&table, parse_layout(text)?)?;
+    let layout = parse_layout(text)?;
+    db.set_layout(&table, layout)?;
+    if layout == Layout::Auto {
+        say!("the layout of {name:?} follows its load, and is {} now", table.layout_now()?);
+        return Ok(());
+    }
     if !moves {
         say!("pages of {name:?} will be {} as they are written", table.layout()?);
         return Ok(());
@@ -153,8 +215,11 @@ fn parse_layout(text: &str) -> Result<Layout, Failure> {
     let counts = text.split_once(':').and_then(|(m, w)| Some((m.parse().ok()?, w.parse().ok()?)));
     match (text, counts) {
         ("store", _) => Ok(Layout::AsStore),
+        ("auto", _) => Ok(Layout::Auto),
         (_, Some((needed, written))) => Ok(Layout::fragments(needed, written)),
-        _ => Err(Failure::new(format!("{text:?} is no layout: name one as M:W, like 3:4, or \"store\""))),
+        _ => Err(Failure::new(format!(
+            "{text:?} is no layout: name one as M:W, like 3:4, or \"store\" or \"auto\""
+        ))),
     }
 }
 

@@ -157,8 +157,13 @@ impl Database {
         };
         let before = (engine.store_bytes(), self.statistics());
         let mut renumbered = 0;
+        let moves_wait = |wait: bool| {
+            engine.devices.store_array.iter().for_each(|it| it.layouts.set_waiting(wait));
+        };
+        moves_wait(true);
         let outcome = engine.compact(progress, &mut renumbered);
         engine.store.abandon_compaction();
+        moves_wait(false);
         let complete = outcome?;
         // What was freed is durable then, and the log short.
         engine.checkpoint_all()?;

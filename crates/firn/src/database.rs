@@ -207,7 +207,7 @@ impl Database {
         engine.check_writable()?;
         engine.check_layout(spec.layout)?;
         let inner = engine.write(|| {
-            let kind = (spec.kind.clone(), spec.layout.kept());
+            let kind = (spec.kind.clone(), spec.layout.kept(None));
             Ok(engine.catalog.create_fragmented_table(name, kind, spec.indexes.clone())?)
         })?;
         engine.place_trees()?;

@@ -6,8 +6,9 @@ use crate::error::Error;
 use crate::table::Table;
 use firndb_array::Code;
 use firndb_base::Progress;
-use firndb_table::Fragments;
+use firndb_table::{Chosen, Fragmentation, Fragments};
 use firndb_tier::store::CodeWalk;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -35,6 +36,11 @@ pub enum Layout {
         /// At most the number of devices.
         written: usize,
     },
+    /// By the load of the table: as it is at first, then whatever promises a fifth more operations
+    /// and repays the moves of its pages within ten minutes. Background work looks at loads every
+    /// ten seconds, and moves pages in a quarter of the time
+    /// ([`Database::store_loads`], [`Table::layout_now`]).
+    Auto,
 }
 
 impl Layout {
@@ -48,15 +54,30 @@ impl Layout {
         Layout::Fragments { needed, written }
     }
 
-    /// As the catalog holds it.
-    pub(crate) fn kept(self) -> Option<Fragments> {
+    /// As the catalog holds it, of a table that has fragments now, or is as the store.
+    pub(crate) fn kept(self, now: Option<Fragments>) -> Fragmentation {
         let byte = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
         match self {
-            Layout::AsStore => None,
+            Layout::AsStore => Fragmentation::default(),
             Layout::Fragments { needed, written } => {
-                Some(Fragments { needed: byte(needed), written: byte(written) })
+                Fragmentation::by_user(Some(Fragments { needed: byte(needed), written: byte(written) }))
             }
+            Layout::Auto => Fragmentation { fragments: now, chosen: Chosen::ByLoad { moving: false } },
         }
+    }
+
+    /// What a table has.
+    pub(crate) fn of_table(kept: Fragmentation) -> Layout {
+        match kept.chosen {
+            Chosen::ByUser => Layout::now(kept),
+            Chosen::ByLoad { .. } => Layout::Auto,
+        }
+    }
+
+    /// What pages of a table have, or will.
+    pub(crate) fn now(kept: Fragmentation) -> Layout {
+        kept.fragments
+            .map_or(Layout::AsStore, |it| Layout::fragments(usize::from(it.needed), usize::from(it.written)))
     }
 }
 
@@ -65,6 +86,7 @@ impl fmt::Display for Layout {
         match self {
             Layout::AsStore => f.write_str("as the store"),
             Layout::Fragments { needed, written } => write!(f, "{needed} of {written}"),
+            Layout::Auto => f.write_str("auto"),
         }
     }
 }
@@ -90,14 +112,20 @@ impl Database {
     /// Has the pages of a table and of its indexes fragmented otherwise from now on, as they are
     /// written: those that there are stay where they are until [`Database::move_to_layouts`], or
     /// until they are written next. Where no space can be had for another layout, pages go to where
-    /// there is some; no layout survives fewer lost devices than the store's.
+    /// there is some; no layout survives fewer lost devices than the store's. With [`Layout::Auto`]
+    /// nothing changes at once.
     ///
     /// Errors: `BadArgument` if the store has no such layout, or is one device.
     pub fn set_layout(&self, table: &Table, layout: Layout) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_writable()?;
         engine.check_layout(layout)?;
-        engine.write(|| Ok(engine.catalog.set_fragments(&table.inner, layout.kept())?))?;
+        let now = table.inner.definition()?.fragmentation;
+        if Layout::of_table(now) == Layout::Auto && layout == Layout::Auto {
+            return Ok(());
+        }
+        let kept = layout.kept(now.fragments);
+        engine.write(|| Ok(engine.catalog.set_fragmentation(&table.inner, kept)?))?;
         engine.place_trees()
     }
 
@@ -125,11 +153,15 @@ impl Table {
     ///
     /// Errors: `Stale` if it was dropped.
     pub fn layout(&self) -> Result<Layout, Error> {
-        let layout = |it: Fragments| Layout::Fragments {
-            needed: usize::from(it.needed),
-            written: usize::from(it.written),
-        };
-        Ok(self.inner.definition()?.fragments.map_or(Layout::AsStore, layout))
+        Ok(Layout::of_table(self.inner.definition()?.fragmentation))
+    }
+
+    /// As [`Table::layout`]; with [`Layout::Auto`], what was chosen. Pages may be about to be moved
+    /// to it.
+    ///
+    /// Errors: `Stale` if it was dropped.
+    pub fn layout_now(&self) -> Result<Layout, Error> {
+        Ok(Layout::now(self.inner.definition()?.fragmentation))
     }
 }
 
@@ -139,7 +171,7 @@ fn one_device() -> Error {
 
 impl Engine {
     /// Codes that groups of the store may have.
-    fn codes(&self) -> &[Code] {
+    pub(crate) fn codes(&self) -> &[Code] {
         self.devices.store_array.as_ref().map_or(&[], |it| it.array.codes())
     }
 
@@ -147,7 +179,8 @@ impl Engine {
         let codes = self.codes();
         match layout {
             Layout::AsStore => Ok(()),
-            Layout::Fragments { .. } if codes.is_empty() => Err(one_device()),
+            _ if codes.is_empty() => Err(one_device()),
+            Layout::Auto => Ok(()),
             _ if codes.iter().any(|code| Layout::of(*code) == layout) => Ok(()),
             _ => {
                 let there: Vec<String> = codes.iter().map(Code::to_string).collect();
@@ -168,11 +201,13 @@ impl Engine {
             let code = Code::new(usize::from(fragments.needed), usize::from(fragments.written));
             self.codes().iter().position(|it| Some(*it) == code)
         };
-        let trees = self.catalog.fragmented_trees().into_iter().filter_map(|(tree, fragments)| {
+        let mut codes = BTreeMap::new();
+        for table in self.catalog.fragmentations() {
             // Checked when it was set.
-            Some((tree.0, u8::try_from(number(fragments)?).ok()?))
-        });
-        Ok(self.store.set_codes_of_trees(trees.collect())?)
+            let code = table.fragmentation.fragments.and_then(number).and_then(|it| u8::try_from(it).ok());
+            codes.extend(table.trees.iter().filter_map(|tree| Some((tree.0, code?))));
+        }
+        Ok(self.store.set_codes_of_trees(codes)?)
     }
 
     fn move_to_layouts(

@@ -68,6 +68,7 @@ pub mod query;
 mod ranks;
 mod statistics;
 mod store_devices;
+mod store_loads;
 mod table;
 mod transaction;
 
@@ -100,6 +101,7 @@ pub use options::tuning::{Deltas, Placement, Tuning};
 pub use page_file::PageFile;
 pub use statistics::{IoCounts, IoTotal, Statistics};
 pub use store_devices::{ScrubReport, StoreArrayStatus, StoreDevice, StoreMemberState, store_status};
+pub use store_loads::{FragmentCost, StoreLoads, TableLoad};
 pub use table::{
     Cursor, Index, IndexCursor, KeyValue, Table, TableSpec, TypedCursor, TypedTable, UnorderedIndexCursor,
 };

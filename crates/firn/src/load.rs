@@ -59,7 +59,7 @@ impl Database {
         });
         let loaded = engine.catalog.load_table(
             name,
-            (spec.kind, spec.layout.kept()),
+            (spec.kind, spec.layout.kept(None)),
             spec.indexes,
             (bytes, &mut rows),
         );

@@ -7,6 +7,7 @@ use crate::engine::recovery_time::RestartEstimate;
 use crate::log_devices::LogArrayStatus;
 use crate::options::profiled::Setting;
 use crate::store_devices::StoreArrayStatus;
+use crate::store_loads::StoreLoads;
 use firndb_base::Lsn;
 use firndb_buffer::BufferStatistics;
 use firndb_device::{Counting, DeviceCounts};
@@ -130,6 +131,8 @@ pub struct Statistics {
     pub store_device: (String, u64),
     /// The store's devices, if it has several.
     pub store_array: Option<StoreArrayStatus>,
+    /// What tables asked of the store, if it has several devices.
+    pub store_loads: Option<StoreLoads>,
     /// The name of the flash cache's kind.
     pub cache_kind: Option<String>,
     /// The flash cache's device: name and bytes.
@@ -208,6 +211,7 @@ impl Database {
             log_devices: log_devices.iter().map(|(_, log)| named(log)).collect(),
             store_device: named(&engine.devices.store),
             store_array: self.store_array(),
+            store_loads: self.store_loads(),
             cache_kind,
             cache: engine.tier.cache().map(|cache| cache.cache_statistics()),
             cache_device: engine.devices.cache_counted().map(|cache| named(&cache)),

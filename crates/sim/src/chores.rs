@@ -7,8 +7,8 @@
 use crate::client::{TAG, Tables};
 use crate::scenario::Round;
 use firndb::{
-    CancelToken, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, KeyRange, Table, TableSpec,
-    Transaction,
+    CancelToken, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, KeyRange, Layout, Table,
+    TableSpec, Transaction,
 };
 use firndb_base::clock;
 use firndb_base::rng::Rng;
@@ -315,7 +315,8 @@ fn lay_out(db: &Database, number: usize, ended: &AtomicBool) -> Result<(), Error
         return Ok(());
     }
     let table = db.table(&names[number % names.len()])?;
-    db.set_layout(&table, layouts[(number + 1) % layouts.len()])?;
+    let layout = layouts.get((number + 1) % (layouts.len() + 1)).copied();
+    db.set_layout(&table, layout.unwrap_or(Layout::Auto))?;
     db.move_to_layouts(&mut |_, _| goes_on(ended))?;
     Ok(())
 }

@@ -3,8 +3,8 @@
 use crate::journal::Span;
 use crate::ledger::{Entry, Fate, Lists, RowChanges, Rows, contents};
 use firndb::{
-    Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Lsn, PageFile,
-    Table, TableSpec, Transaction, TransactionOptions,
+    Commit, Database, Direction, Error, ErrorKind, IndexPart, IndexSpec, Isolation, KeyRange, Layout, Lsn,
+    PageFile, Table, TableSpec, Transaction, TransactionOptions,
 };
 use firndb_adapter::lists::{ListTables, ListTransaction};
 use firndb_base::clock;
@@ -57,10 +57,9 @@ impl Tables {
         let rows = match db.table("rows") {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let tag = IndexPart::Value(0..TAG);
-                db.create_table_with(
-                    "rows",
-                    TableSpec::raw().with_index(IndexSpec::ranges("tag", false, vec![tag])),
-                )?
+                let spec = TableSpec::raw();
+                let spec = if db.layouts().len() > 1 { spec.with_layout(Layout::Auto) } else { spec };
+                db.create_table_with("rows", spec.with_index(IndexSpec::ranges("tag", false, vec![tag])))?
             }
             other => other?,
         };

@@ -46,6 +46,8 @@ pub struct Summary {
     pub restored: u64,
     /// Pages that compaction gave lower numbers.
     pub renumbered: u64,
+    /// Layouts that the engine chose for a table, whose pages it then moved.
+    pub laid_out: u64,
     /// Pages read below DRAM that were compared with what had been written.
     pub pages_compared: u64,
     /// Pages read and written below DRAM that were compared with their base and their changes.

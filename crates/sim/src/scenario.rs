@@ -318,6 +318,10 @@ impl Scenario {
         }
         if let Some((needed, written, _)) = self.store.array {
             options = options.store_code(needed, written);
+            if self.seed % 4 != 3 {
+                // While a round lasts.
+                options = options.choose_layouts_every(Duration::from_millis(5)).choose_layouts_in_turn();
+            }
         }
         if let Some(share) = self.store.map_share {
             let bytes = self.frames * self.page_size * 17 / 16 / share;

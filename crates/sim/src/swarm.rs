@@ -66,6 +66,7 @@ impl SwarmReport {
         total.recoveries += one.recoveries;
         total.restored += one.restored;
         total.renumbered += one.renumbered;
+        total.laid_out += one.laid_out;
         total.pages_compared += one.pages_compared;
         total.bases_judged += one.bases_judged;
         total.laps += one.laps;

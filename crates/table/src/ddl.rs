@@ -6,7 +6,7 @@
 
 use crate::catalog::Catalog;
 use crate::catalog_rows::{self, TreeRow};
-use crate::definition::{Definition, Fragments};
+use crate::definition::{Definition, Fragmentation};
 use crate::drops::PendingDrop;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{IndexDefinition, IndexSpec, IndexState, MAX_INDEXES};
@@ -41,7 +41,7 @@ pub(crate) fn check_new(name: &str, kind: &TableKind, indexes: &[IndexSpec]) -> 
 pub(crate) fn create_trees(
     mut create: impl FnMut() -> Result<Tree, TxnError>,
     name: &str,
-    (kind, fragments): (TableKind, Option<Fragments>),
+    (kind, fragmentation): (TableKind, Fragmentation),
     indexes: Vec<IndexSpec>,
 ) -> Result<Definition, TableError> {
     let (tree, large) = (create()?, create()?);
@@ -51,7 +51,7 @@ pub(crate) fn create_trees(
         large: Some((large.id(), large.root())),
         name: name.to_owned(),
         kind,
-        fragments,
+        fragmentation,
         indexes: Vec::new(),
     };
     for spec in indexes {
@@ -72,22 +72,22 @@ impl Catalog {
         kind: TableKind,
         indexes: Vec<IndexSpec>,
     ) -> Result<Table, TableError> {
-        self.create_fragmented_table(name, (kind, None), indexes)
+        self.create_fragmented_table(name, (kind, Fragmentation::default()), indexes)
     }
 
     /// As [`Catalog::create_table`], of which pages are fragmented otherwise than the store's. The
-    /// caller sees to it that they are ([`Catalog::fragmented_trees`]).
+    /// caller sees to it that they are ([`Catalog::fragmentations`]).
     pub fn create_fragmented_table(
         &self,
         name: &str,
-        (kind, fragments): (TableKind, Option<Fragments>),
+        (kind, fragmentation): (TableKind, Fragmentation),
         indexes: Vec<IndexSpec>,
     ) -> Result<Table, TableError> {
         check_new(name, &kind, &indexes)?;
         let _writing = self.writing.lock();
         self.check_free(name)?;
         let definition = self.commit(|txn| {
-            let definition = create_trees(|| txn.create_tree(), name, (kind, fragments), indexes)?;
+            let definition = create_trees(|| txn.create_tree(), name, (kind, fragmentation), indexes)?;
             self.write_definition(txn, &definition)?;
             Ok(definition)
         })?;
@@ -152,33 +152,6 @@ impl Catalog {
         debug_assert!(before.is_none(), "names are given out under `writing`, once");
         table.shared.exchange(Some(state.redefined(definition, state.indexes.clone())));
         Ok(())
-    }
-
-    /// Has a table's pages fragmented otherwise from now on. The caller sees to it that they are
-    /// ([`Catalog::fragmented_trees`]), and moves those that there are.
-    pub fn set_fragments(&self, table: &Table, fragments: Option<Fragments>) -> Result<(), TableError> {
-        self.check_own(table)?;
-        let _change = table.shared.definition_change.lock();
-        let _writing = self.writing.lock();
-        let state = table.shared.state()?;
-        let definition = Definition { fragments, ..state.definition.clone() };
-        self.commit(|txn| self.write_definition(txn, &definition))?;
-        table.shared.exchange(Some(state.redefined(definition, state.indexes.clone())));
-        Ok(())
-    }
-
-    /// The trees of tables whose pages are fragmented otherwise than the store's.
-    pub fn fragmented_trees(&self) -> Vec<(TreeId, Fragments)> {
-        let mut found = Vec::new();
-        for table in self.tables.read().values() {
-            let Ok(state) = table.shared.state() else { continue };
-            let Some(fragments) = state.definition.fragments else { continue };
-            let large = state.definition.large.map(|(tree, _)| tree);
-            let indexes = state.definition.indexes.iter().flat_map(IndexDefinition::trees);
-            let trees = [state.definition.tree].into_iter().chain(large).chain(indexes.map(|(tree, _)| tree));
-            found.extend(trees.map(|tree| (tree, fragments)));
-        }
-        found
     }
 
     /// Adds a column at the end of a typed table. It must be nullable or have a default, which rows

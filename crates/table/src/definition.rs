@@ -48,8 +48,8 @@ pub struct Definition {
     pub name: String,
     /// What kind of rows it holds.
     pub kind: TableKind,
-    /// How its pages are fragmented, where the store has several devices; `None` if as the store's.
-    pub fragments: Option<Fragments>,
+    /// How its pages are fragmented, where the store has several devices.
+    pub fragmentation: Fragmentation,
     /// Its secondary indexes, in the order of their creation.
     pub indexes: Vec<IndexDefinition>,
 }
@@ -61,6 +61,66 @@ pub struct Fragments {
     pub needed: u8,
     /// At least 1.
     pub written: u8,
+}
+
+/// How a table's pages are fragmented, and by which choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fragmentation {
+    /// `None` if as the store's.
+    pub fragments: Option<Fragments>,
+    /// Whose choice that is.
+    pub chosen: Chosen,
+}
+
+/// The choice of how pages are fragmented.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Chosen {
+    /// The user's.
+    #[default]
+    ByUser,
+    /// The engine's, by the table's load.
+    ByLoad {
+        /// Pages that are fragmented otherwise were not all moved since.
+        moving: bool,
+    },
+}
+
+/// With the number of fragments needed: the engine chooses; and pages are to be moved.
+const BY_LOAD: u8 = 0x80;
+const MOVING: u8 = 0x40;
+
+impl Fragmentation {
+    /// The user's choice.
+    #[must_use]
+    pub fn by_user(fragments: Option<Fragments>) -> Fragmentation {
+        Fragmentation { fragments, chosen: Chosen::ByUser }
+    }
+
+    fn encode(self) -> [u8; 2] {
+        let (needed, written) = self.fragments.map_or((0, 0), |it| (it.needed, it.written));
+        let chosen = match self.chosen {
+            Chosen::ByUser => 0,
+            Chosen::ByLoad { moving: false } => BY_LOAD,
+            Chosen::ByLoad { moving: true } => BY_LOAD | MOVING,
+        };
+        assert!(needed < MOVING, "{needed} fragments are more than there are devices");
+        [needed | chosen, written]
+    }
+
+    fn decode([needed, written]: [u8; 2]) -> Result<Fragmentation, Malformed> {
+        let chosen = match needed & (BY_LOAD | MOVING) {
+            0 => Chosen::ByUser,
+            BY_LOAD => Chosen::ByLoad { moving: false },
+            MOVING => return Err(Malformed { what: "pages to be moved of a table that stays as it is" }),
+            _ => Chosen::ByLoad { moving: true },
+        };
+        let fragments = match (needed & !(BY_LOAD | MOVING), written) {
+            (0, 0) => None,
+            (needed, written) if needed > 0 && needed <= written => Some(Fragments { needed, written }),
+            _ => return Err(Malformed { what: "a page of fewer fragments than are needed" }),
+        };
+        Ok(Fragmentation { fragments, chosen })
+    }
 }
 
 impl Definition {
@@ -80,9 +140,7 @@ impl Definition {
                 schema.write(&mut out);
             }
         }
-        let fragments = self.fragments.map_or((0, 0), |it| (it.needed, it.written));
-        out.put_u8(fragments.0);
-        out.put_u8(fragments.1);
+        self.fragmentation.encode().into_iter().for_each(|byte| out.put_u8(byte));
         out.put_varint(self.indexes.len() as u64);
         for index in &self.indexes {
             out.put_u32(index.tree.0);
@@ -177,11 +235,7 @@ impl Object {
             }
             _ => return Err(Malformed { what: "unknown kind of table" }.into()),
         };
-        let fragments = match (reader.u8()?, reader.u8()?) {
-            (0, 0) => None,
-            (needed, written) if needed > 0 && needed <= written => Some(Fragments { needed, written }),
-            _ => return Err(Malformed { what: "a page of fewer fragments than are needed" }.into()),
-        };
+        let fragmentation = Fragmentation::decode([reader.u8()?, reader.u8()?])?;
         let count = reader.varint_max(MAX_INDEXES)?;
         let mut indexes = Vec::with_capacity(count);
         for _ in 0..count {
@@ -196,7 +250,7 @@ impl Object {
             spec.check(&kind).map_err(|error| TableError::damaged(error.message))?;
             indexes.push(IndexDefinition { spec, tree, root, state });
         }
-        Ok(Object::Table(Box::new(Definition { tree, root, large, name, kind, fragments, indexes })))
+        Ok(Object::Table(Box::new(Definition { tree, root, large, name, kind, fragmentation, indexes })))
     }
 }
 
@@ -223,7 +277,7 @@ mod tests {
             large: Some((TreeId(9), PageId(90))),
             name: "raw".into(),
             kind: TableKind::Raw,
-            fragments: Some(Fragments { needed: 3, written: 4 }),
+            fragmentation: Fragmentation::by_user(Some(Fragments { needed: 3, written: 4 })),
             indexes: vec![index(IndexSpec::ranges("r", true, vec![IndexPart::Value(0..2)]))],
         };
         let by_name = index(IndexSpec::columns("by_name", false, vec![KeyColumn::ascending(1)]));
@@ -232,7 +286,7 @@ mod tests {
             Definition {
                 name: "typed".into(),
                 kind: TableKind::Typed(schema),
-                fragments: None,
+                fragmentation: Fragmentation { fragments: None, chosen: Chosen::ByLoad { moving: true } },
                 indexes: vec![by_name],
                 ..raw
             },
@@ -299,6 +353,25 @@ mod tests {
             damaged[at] ^= 1;
             assert!(Object::decode(&damaged).is_err());
             assert!(Object::decode(&bytes[..at]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_fragmentation_is_two_bytes() {
+        let fragments = Some(Fragments { needed: 1, written: 4 });
+        let all = [
+            (Fragmentation::default(), [0, 0]),
+            (Fragmentation::by_user(fragments), [1, 4]),
+            (Fragmentation { fragments: None, chosen: Chosen::ByLoad { moving: false } }, [0x80, 0]),
+            (Fragmentation { fragments, chosen: Chosen::ByLoad { moving: false } }, [0x81, 4]),
+            (Fragmentation { fragments, chosen: Chosen::ByLoad { moving: true } }, [0xC1, 4]),
+        ];
+        for (fragmentation, bytes) in all {
+            assert_eq!(fragmentation.encode(), bytes);
+            assert_eq!(Fragmentation::decode(bytes).ok(), Some(fragmentation));
+        }
+        for senseless in [[0x41, 4], [0x40, 0], [0, 4], [0x80, 1], [5, 4], [0xC5, 4]] {
+            assert!(Fragmentation::decode(senseless).is_err(), "{senseless:?}");
         }
     }
 

@@ -10,7 +10,7 @@
 
 use crate::catalog::Catalog;
 use crate::ddl::{check_new, create_trees};
-use crate::definition::Fragments;
+use crate::definition::Fragmentation;
 use crate::error::TableError;
 use crate::index::{Entry, IndexSpec};
 use crate::large_write::Stored;
@@ -119,7 +119,7 @@ impl Catalog {
     pub fn load_table(
         &self,
         name: &str,
-        (kind, fragments): (TableKind, Option<Fragments>),
+        (kind, fragmentation): (TableKind, Fragmentation),
         indexes: Vec<IndexSpec>,
         (bytes, rows): (Bytes, &mut dyn Iterator<Item = Result<Row, TableError>>),
     ) -> Result<Table, TableError> {
@@ -132,7 +132,7 @@ impl Catalog {
         let mut txn = self.manager.begin(TxnOptions::default());
         let mut trees = Vec::new();
         let create = || txn.create_private_tree().inspect(|tree| trees.push(tree.clone()));
-        let definition = create_trees(create, name, (kind, fragments), indexes)?;
+        let definition = create_trees(create, name, (kind, fragmentation), indexes)?;
         let mut state = State::open(definition, self.manager.pool());
         listed.list(&state);
         drop(writing);

@@ -101,6 +101,7 @@ mod syncs;
 pub(crate) mod tests;
 mod totals;
 mod tree_codes;
+mod tree_loads;
 mod vacate;
 mod write;
 mod write_back;
@@ -121,6 +122,7 @@ pub use shorten::FileLength;
 pub use space::shadows::ShadowImage;
 pub use state::Store;
 pub use tree_codes::GroupCodes;
+pub use tree_loads::{AtOnce, StoreLoad, TreeLoad};
 pub use vacate::Vacancy;
 
 use crate::error::{TierError, TierErrorKind};
@@ -268,6 +270,7 @@ impl Store {
             geometry,
             policy,
             journal: OnceLock::new(),
+            tree_loads: OnceLock::new(),
             group_codes: OnceLock::new(),
             poison: Poison::new("the store writes nothing more"),
             checking: ranks::CHECKING.mutex(()),

@@ -24,10 +24,20 @@ pub struct Queue {
     at_work_us: f64,
 }
 
+/// What fragments of several kinds make a member do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    busy: f64,
+    reads_us: f64,
+    writes_us: f64,
+    /// The chance that the member works at one, times its microseconds.
+    at_work: f64,
+}
+
 impl Fragments {
-    /// The queue, if fragments stay for this long. By Little's law their number follows; of the one
+    /// The work, if fragments stay for this long. By Little's law their number follows; of the one
     /// that the member works at half is left.
-    pub fn queue(&self, read_stay_us: f64, write_stay_us: f64) -> Queue {
+    pub fn work(&self, read_stay_us: f64, write_stay_us: f64) -> Work {
         let work = |rate: f64, each_us: f64, stay_us: f64| {
             let busy = (rate * each_us).min(1.0);
             let waiting = (rate * stay_us.max(each_us) - busy).max(0.0);
@@ -35,10 +45,27 @@ impl Fragments {
         };
         let (reading, reads_us) = work(self.reads, self.read_us, read_stay_us);
         let (writing, writes_us) = work(self.writes, self.write_us, write_stay_us);
-        let all = reading + writing;
-        let at_work_us =
-            if all > 0.0 { (reading * self.read_us + writing * self.write_us) / all } else { 0.0 };
-        Queue { busy: all.min(BUSY_MAX), reads_us, writes_us, at_work_us }
+        let at_work = reading * self.read_us + writing * self.write_us;
+        Work { busy: reading + writing, reads_us, writes_us, at_work }
+    }
+}
+
+impl Work {
+    /// This and other work at the same member.
+    pub fn and(self, other: Work) -> Work {
+        Work {
+            busy: self.busy + other.busy,
+            reads_us: self.reads_us + other.reads_us,
+            writes_us: self.writes_us + other.writes_us,
+            at_work: self.at_work + other.at_work,
+        }
+    }
+
+    /// What a fragment finds that comes to the member.
+    pub fn queue(self) -> Queue {
+        let Work { busy, reads_us, writes_us, at_work } = self;
+        let at_work_us = if busy > 0.0 { at_work / busy } else { 0.0 };
+        Queue { busy: busy.min(BUSY_MAX), reads_us, writes_us, at_work_us }
     }
 }
 
@@ -153,7 +180,7 @@ mod tests {
     fn an_idle_member_is_not_waited_for() {
         let idle = Fragments { reads: 0.0, writes: 0.0, read_us: 20.0, write_us: 100.0 };
         for code in Code::all(4) {
-            assert_eq!(idle.queue(20.0, 100.0).wait_us(code, code.needed(), 4), 0.0);
+            assert_eq!(idle.work(20.0, 100.0).queue().wait_us(code, code.needed(), 4), 0.0);
         }
     }
 
@@ -161,7 +188,7 @@ mod tests {
     fn copies_are_of_no_use_where_writes_keep_all_of_them_busy() {
         let one_copy = Code::ONE_COPY;
         let wait = |fragments: Fragments, code: Code| {
-            fragments.queue(fragments.read_us, fragments.write_us).wait_us(code, 1, 4)
+            fragments.work(fragments.read_us, fragments.write_us).queue().wait_us(code, 1, 4)
         };
         let writes = Fragments { reads: 0.0, writes: 0.004, read_us: 20.0, write_us: 100.0 };
         let reads = Fragments { reads: 0.02, writes: 0.0, read_us: 20.0, write_us: 100.0 };

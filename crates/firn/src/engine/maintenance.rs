@@ -17,10 +17,11 @@ pub(crate) enum Upkeep {
     GivingBack,
     Cache,
     Filling,
+    Layouts,
 }
 
 impl Upkeep {
-    pub const KINDS: usize = Upkeep::Filling as usize + 1;
+    pub const KINDS: usize = Upkeep::Layouts as usize + 1;
 
     /// As a phrase for reports.
     fn name(self) -> &'static str {
@@ -31,6 +32,7 @@ impl Upkeep {
             Upkeep::GivingBack => "giving free space of the store back",
             Upkeep::Cache => "upkeep of the flash cache",
             Upkeep::Filling => "filling a new device of the store",
+            Upkeep::Layouts => "moving pages to the layouts of their tables",
         }
     }
 }
@@ -89,6 +91,7 @@ impl Engine {
             self.upkeep(Upkeep::GivingBack, || Ok(self.store.give_back_step()?)),
             self.upkeep(Upkeep::Cache, || Ok(self.tier.step()?)),
             self.upkeep(Upkeep::Filling, || self.fill_store_member()),
+            self.upkeep(Upkeep::Layouts, || self.layout_step()),
         ];
         self.consider_checkpoint();
         outcomes.into_iter().try_fold(Progress::Idle, |all, outcome| Ok(all.or(outcome?)))

@@ -1,5 +1,6 @@
 //! The store over several devices: made and opened. How they change is in `store_changes.rs`.
 
+use crate::engine::layout_state::AutoLayouts;
 use crate::engine::store_array_field::StoreMember;
 use crate::engine::store_keeper::StoreKeeper;
 use crate::engine::superblock::Superblock;
@@ -20,6 +21,8 @@ pub(crate) struct StoreArray {
     pub keeper: Arc<StoreKeeper>,
     /// The members' devices, in their order.
     pub members: Mutex<Vec<Arc<Counting>>>,
+    /// What the engine chooses by itself.
+    pub layouts: AutoLayouts,
     /// One thread at a time says which trees have which codes.
     pub placing: Mutex<()>,
     /// One change at a time.
@@ -96,6 +99,7 @@ impl StoreArray {
             array: Arc::new(array),
             keeper,
             members: Mutex::new(members),
+            layouts: AutoLayouts::default(),
             placing: ranks::PLACING.mutex(()),
             changing: ranks::STORE_CHANGING.mutex(()),
             filling: ranks::STORE_FILLING.mutex(Filling { next_group: next, left_out: 0 }),

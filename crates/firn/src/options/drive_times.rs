@@ -2,6 +2,7 @@
 
 use crate::options::Options;
 use crate::options::page_writes::RUN_PAGES;
+use firndb_array::{Cost, MemberCosts};
 use firndb_profile::{Access, DeviceCosts, Order, Submission, Work};
 use firndb_tier::page_cache::drive_times::{CacheSizes, DriveTimes};
 
@@ -12,6 +13,30 @@ const SEQUENTIAL_DEPTH: u32 = 4;
 const STORE_OVER_CACHE: u64 = 4;
 
 impl Options {
+    /// What reading a fragment of a page of `page_size` takes a device of the store, and writing
+    /// one beside others, by its profile: through the times of the smallest fragment and of a
+    /// page. `None` without a profile.
+    pub(crate) fn store_fragment_costs(&self, page_size: usize, store_bytes: u64) -> Option<MemberCosts> {
+        let (profile, _) = self.store_profile()?;
+        let costs = DeviceCosts::of(profile);
+        let block = u64::from(profile.logical_block);
+        let span_bytes = store_bytes.max(block);
+        let random = |access, bytes| {
+            let (order, depth, submission) = (Order::Random, RANDOM_DEPTH, Submission::Steady);
+            costs.request_us(&Work { access, bytes, order, depth, submission, span_bytes })
+        };
+        let (page, least) = (page_size as u64, (page_size as u64 / 4).max(block));
+        let (small, whole) = (random(Access::Read, least), random(Access::Read, page));
+        let us_per_byte = if least < page { ((whole - small) / (page - least) as f64).max(0.0) } else { 0.0 };
+        let fixed_us = (whole - us_per_byte * page as f64).max(0.0);
+        let run = page * RUN_PAGES;
+        let write_us = random(Access::Write, run) / run as f64;
+        Some(MemberCosts {
+            read: Cost { fixed_us, us_per_byte },
+            write: Cost { fixed_us: 0.0, us_per_byte: write_us },
+        })
+    }
+
     /// The drives' times with pages of `page_size`, a cache of `cache_bytes` and a store of
     /// `store_bytes` so far, by the cache's sizes; `None` unless both have profiles.
     pub(crate) fn drive_times(

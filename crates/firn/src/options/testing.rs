@@ -2,6 +2,7 @@
 
 use crate::options::callbacks::{WrapDeviceFn, WrapTierFn};
 use firndb_tier::store::Layout;
+use std::time::Duration;
 
 use firndb_base::sync::Arc;
 use firndb_device::Device;
@@ -25,6 +26,8 @@ pub(crate) struct Testing {
     pub break_cache_rebuild: bool,
     pub reuse_held_places: bool,
     pub waits_for_late_reads: bool,
+    pub layouts_every: Option<Duration>,
+    pub layouts_in_turn: bool,
 }
 
 /// With the feature `testing` only. All hold for one opening, except for the store's layout, which
@@ -96,6 +99,18 @@ impl Options {
     #[must_use]
     pub fn wait_for_late_reads(mut self, wait: bool) -> Options {
         self.testing.waits_for_late_reads = wait;
+        self
+    }
+    /// How often loads of tables are looked at, to choose layouts by.
+    #[must_use]
+    pub fn choose_layouts_every(mut self, time: Duration) -> Options {
+        self.testing.layouts_every = Some(time);
+        self
+    }
+    /// Tables whose layouts the engine chooses get one after another, whatever their loads.
+    #[must_use]
+    pub fn choose_layouts_in_turn(mut self) -> Options {
+        self.testing.layouts_in_turn = true;
         self
     }
     /// Breaks the write-ahead rule, so that tests of crashes can show that they see failure.

@@ -46,6 +46,7 @@ impl Story {
             }
         }
         self.summary.renumbered += done.renumbered;
+        self.summary.laid_out += db.store_loads().map_or(0, |loads| loads.changes);
         self.scratch = done.scratch.unwrap_or_else(|| std::mem::take(&mut self.scratch));
         let holds = self.scenario.log_bytes_each * self.scenario.log_devices as u64;
         self.summary.laps += db.statistics().log.written_bytes as f64 / holds as f64;

@@ -384,7 +384,7 @@ impl Store {
                 .zip(buf.chunks_mut(self.geometry.page_size))
                 .map(|(page, buf)| PageRead { page: *page, buf, outcome: Err(self.not_allocated(*page)) })
                 .collect();
-            self.read_batch(&mut reads);
+            self.read_for_itself(&mut reads);
             for read in reads {
                 match read.outcome {
                     Ok(_) => report.images_read += 1,

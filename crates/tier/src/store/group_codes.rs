@@ -16,6 +16,7 @@ use super::geometry::Place;
 use super::options::Placement;
 use super::state::{SLACK_BATCHES_NORMAL, State, Store};
 use super::tree_codes::{BASE, GroupCodes, TreeCodes};
+use super::tree_loads::{AtOnce, Operation, StoreLoad, UnderWay};
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::Progress;
 use firndb_base::sync::Arc;
@@ -35,6 +36,23 @@ impl Store {
     /// Has groups take the codes that trees ask for. Called once, before anything is written.
     pub fn attach_codes(&self, codes: Arc<dyn GroupCodes>) {
         assert!(self.group_codes.set(codes).is_ok(), "codes are attached once");
+        self.tree_loads.get_or_init(Arc::default);
+    }
+
+    /// Reads and writes of pages by tree, where groups may have codes.
+    #[must_use]
+    pub fn load_by_tree(&self) -> Option<StoreLoad> {
+        self.tree_loads.get().map(|loads| loads.load())
+    }
+
+    /// The most pages that were read and written at once since the last call.
+    pub fn take_at_once(&self) -> AtOnce {
+        self.tree_loads.get().map_or(AtOnce::default(), |loads| loads.take_at_once())
+    }
+
+    /// Notes pages that are being read or written, where that is counted.
+    pub(crate) fn begin(&self, operation: Operation, pages: usize) -> Option<UnderWay> {
+        self.tree_loads.get().map(|loads| UnderWay::begin(loads, operation, pages))
     }
 
     /// From now on pages of these trees go to groups of these codes, and those of all others to

@@ -17,6 +17,7 @@ use super::lost;
 use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::state::{State, Store, count};
+use super::tree_loads::Operation;
 use crate::error::{TierError, TierErrorKind};
 use crate::granules::{Base, Changes};
 use crate::merged_reads::{Piece, read_pieces};
@@ -97,14 +98,21 @@ impl Store {
     }
 
     pub(crate) fn read_batch(&self, reads: &mut [PageRead<'_>]) {
+        let under_way = self.begin(Operation::Read, reads.len());
+        self.read_for_itself(reads);
+        under_way.iter().for_each(|it| it.count_read(reads));
+    }
+
+    /// Reads pages that no layer above asked for, so that they do not count as the load of trees.
+    pub(crate) fn read_for_itself(&self, reads: &mut [PageRead<'_>]) {
         count(&self.counters.pages_read, reads.len());
         for read in reads.iter() {
             assert_eq!(read.buf.len(), self.geometry.page_size, "a page is read whole");
         }
-        if let [read] = reads {
-            return self.read_one(read);
+        match reads {
+            [read] => self.read_one(read),
+            _ => self.read_placed(reads),
         }
-        self.read_placed(reads);
     }
 
     /// Reads pages until each was found where its entry said before and after.

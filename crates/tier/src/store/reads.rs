@@ -6,6 +6,7 @@
 
 use super::read::{Looked, is_damaged, same};
 use super::state::{Store, count};
+use super::tree_loads::{Operation, UnderWay};
 use crate::error::TierError;
 use crate::merged_reads::Piece;
 use crate::page_reads::PageReads;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 struct StoreReads {
     /// By their tags.
-    pages: BTreeMap<usize, (PageId, Looked)>,
+    pages: BTreeMap<usize, (PageId, Looked, Option<UnderWay>)>,
     pieces: PieceReads,
 }
 
@@ -40,7 +41,7 @@ impl Store {
                     let place = looked.entry.place().expect("it has one");
                     let (offset, len) = (self.geometry.place_offset(place), self.geometry.page_size);
                     pieces.push(Piece { offset, len, into: None, tag });
-                    let before = below.pages.insert(tag, (page, looked));
+                    let before = below.pages.insert(tag, (page, looked, self.begin(Operation::Read, 1)));
                     assert!(before.is_none(), "a tag names one read");
                 }
                 _ => others.push((tag, page)),
@@ -51,7 +52,11 @@ impl Store {
         count(&self.counters.read_requests, requests);
         reads.below = Some(below);
         if !others.is_empty() {
-            reads.read_now(self.geometry.page_size, &others, |batch| self.read_placed(batch));
+            reads.read_now(self.geometry.page_size, &others, |batch| {
+                let under_way = self.begin(Operation::Read, batch.len());
+                self.read_placed(batch);
+                under_way.iter().for_each(|it| it.count_read(batch));
+            });
         }
     }
 
@@ -71,11 +76,11 @@ impl Store {
     fn settle_read(&self, reads: &mut PageReads, below: &mut StoreReads, completed: Completed) {
         let Completed { pieces, offset, mut buf, outcome } = completed;
         let mut take = |piece: &Part| below.pages.remove(&piece.tag).expect("its page was begun");
-        let begun: Vec<(PageId, Looked)> = pieces.iter().map(&mut take).collect();
-        let pages: Vec<PageId> = begun.iter().map(|(page, _)| *page).collect();
+        let begun: Vec<(PageId, Looked, Option<UnderWay>)> = pieces.iter().map(&mut take).collect();
+        let pages: Vec<PageId> = begun.iter().map(|(page, ..)| *page).collect();
         let (now, _pins) = self.look_all(&pages);
         let mut settled = Vec::with_capacity(pieces.len());
-        for ((piece, (page, looked)), now) in pieces.iter().zip(begun).zip(now) {
+        for ((piece, (page, looked, under_way)), now) in pieces.iter().zip(begun).zip(now) {
             let from = (piece.offset - offset) as usize;
             let image = &mut buf[from..from + piece.len];
             let found = outcome.clone().map_err(TierError::of_read);
@@ -85,6 +90,7 @@ impl Store {
             if !is_settled {
                 self.read_one(&mut read);
             }
+            under_way.iter().for_each(|it| it.count_read(std::slice::from_ref(&read)));
             settled.push((piece.tag, page, read.outcome, from));
         }
         let buf = reads.hold(buf);

@@ -47,7 +47,7 @@ impl Store {
             let mut reads: Vec<PageRead<'_>> = reads
                 .map(|(page, buf)| PageRead { page: *page, buf, outcome: Err(TierError::unset()) })
                 .collect();
-            self.read_batch(&mut reads);
+            self.read_for_itself(&mut reads);
             let mut writes = Vec::with_capacity(pages.len());
             for read in &reads {
                 match &read.outcome {

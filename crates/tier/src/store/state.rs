@@ -25,6 +25,7 @@ use super::sweep_state::Sweep;
 use super::syncs::Syncs;
 use super::totals::Totals;
 use super::tree_codes::{GroupCodes, TreeCodes};
+use super::tree_loads::TreeLoads;
 use super::write_back::Rounds;
 use crate::merged_reads::Staging;
 use crate::poison::Poison;
@@ -51,6 +52,8 @@ pub struct Store {
     pub(super) policy: Policy,
     pub(super) journal: OnceLock<Arc<dyn Journal>>,
     pub(super) group_codes: OnceLock<Arc<dyn GroupCodes>>,
+    /// Over an array.
+    pub(super) tree_loads: OnceLock<Arc<TreeLoads>>,
     /// Why nothing more may be written, once a write has failed.
     pub(super) poison: Poison,
     pub(super) checking: Mutex<()>,

@@ -12,6 +12,11 @@ pub(crate) const BASE: u8 = 0;
 /// there, and may go anywhere.
 const TREE_AT: usize = 20;
 
+/// The tree that a page names.
+pub(crate) fn tree_of(image: &[u8]) -> u32 {
+    u32::from_le_bytes(image[TREE_AT..TREE_AT + 4].try_into().expect("four bytes"))
+}
+
 /// The codes of the groups of an array, which the array keeps.
 pub trait GroupCodes: std::fmt::Debug + Send + Sync {
     /// How many there are; they are numbered from 0, that of new groups.
@@ -58,8 +63,7 @@ impl TreeCodes {
         if self.codes.is_empty() {
             return BASE;
         }
-        let tree = image[TREE_AT..TREE_AT + 4].try_into().expect("four bytes");
-        self.codes.get(&u32::from_le_bytes(tree)).copied().unwrap_or(BASE)
+        self.codes.get(&tree_of(image)).copied().unwrap_or(BASE)
     }
 
     /// Groups that are kept beyond those that hold what is needed: each code but one leaves a group

@@ -24,6 +24,7 @@ use super::records::{self, Change, Old};
 use super::segments::Stream;
 use super::state::{State, Store, count};
 use super::tree_codes::BASE;
+use super::tree_loads::Operation;
 use crate::error::TierError;
 use crate::granules::{Base, Changes};
 use crate::page_tier::{PageWrite, Written};
@@ -63,7 +64,9 @@ impl Store {
         let taken = self.take_deltas(writes);
         let whole: Vec<usize> = (0..writes.len()).filter(|i| writes[*i].dirty && !taken[*i]).collect();
         for chunk in whole.chunks(self.policy.batch_pages) {
+            let under_way = self.begin(Operation::Write, chunk.len());
             self.write_chunk(writes, chunk, Kind::PAGES_MOVED, Stream::New, seal);
+            under_way.iter().for_each(|it| it.count_written(chunk.iter().map(|index| &writes[*index])));
         }
         self.merge_unchanged(writes, seal);
         // The tier above drops what it has of them once the store's records are durable.

@@ -228,7 +228,7 @@ fn a_lane_outlives_jobs_that_panic() {
                 io,
             };
             let work = Work::Write(vec![write(3), write(3), write(5)]);
-            Job { member, device: device.clone(), work }
+            Job { member, device: device.clone(), service: Arc::default(), work }
         };
         let mut failed: Vec<_> =
             lanes.run(vec![job(0), job(1)]).iter().map(|it| (it.member, it.io)).collect();

@@ -110,8 +110,6 @@ fn groups_of_all_codes_do_what_a_map_does() {
             }
         }
         assert_eq!(seen.len(), rig.array.codes().len(), "{kind:?}");
-        let known = rig.array.known_codes();
-        assert_eq!(known.iter().map(|(_, groups)| groups).sum::<u64>(), GROUPS);
         assert!(rig.keeper.repaired.lock().is_empty() && rig.keeper.struck.lock().is_empty());
         // Whichever members are lost then.
         let may_lose = rig.array.may_lose();

@@ -12,6 +12,7 @@
 //! Every target is in every file of results ([`targets`]).
 
 mod args;
+mod auto;
 mod batches;
 mod cell;
 mod choice;

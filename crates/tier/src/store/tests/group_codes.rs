@@ -5,7 +5,7 @@ use crate::page_tier::PageTier;
 use crate::store::Journal;
 use crate::store::geometry::{Geometry, Place};
 use crate::store::{CodeWalk, GroupCodes, Store};
-use crate::testing::small_store::tree_of;
+use crate::testing::small_store::{read_as_they_come, tree_of};
 use firndb_base::rng::Rng;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::sync::{Arc, Mutex};
@@ -208,4 +208,27 @@ fn a_group_for_a_code_is_had_from_a_hole_first() {
         }
         store.sync().unwrap();
     }
+}
+
+#[test]
+fn reads_and_writes_count_for_the_trees_of_pages_and_moves_do_not() {
+    let (_, log, store) = rig();
+    assert!(create(Arc::new(MemoryDevice::new("no codes")), &TestLog::new()).load_by_tree().is_none());
+    let pages = allocate(&store, &log, 90).unwrap();
+    write_all(&store, &log, &pages);
+    let of_tree = |tree: u32| store.load_by_tree().unwrap().trees.get(&tree).copied().unwrap_or_default();
+    assert_eq!((of_tree(1).writes, of_tree(2).writes, of_tree(1).reads), (30, 30, 0));
+    let first: Vec<PageId> = pages.iter().copied().filter(|page| tree_of(*page) == 2).take(5).collect();
+    for page in &first {
+        read(&store, *page).unwrap();
+    }
+    assert_eq!((of_tree(1).reads, of_tree(2).reads), (0, 5));
+    assert_eq!(store.take_at_once().reads, 1);
+    for _ in read_as_they_come(&store, &first) {}
+    assert_eq!((of_tree(1).reads, of_tree(2).reads, store.take_at_once().reads), (0, 10, 5));
+    assert_eq!(store.take_at_once().reads, 0);
+    store.set_codes_of_trees(BTreeMap::from([(1, 1)])).unwrap();
+    assert_eq!(move_all(&store), 0);
+    assert_eq!(store.statistics().images_moved, 30);
+    assert_eq!((of_tree(1).reads, of_tree(1).writes), (0, 30));
 }
