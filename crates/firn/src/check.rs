@@ -303,9 +303,7 @@ impl Database {
             {
                 report.add(format!("{}: {error}", owner.what));
             }
-            for page in pages.unallocated.drain(..) {
-                report.add(format!("page {page} of {} is not allocated", owner.what));
-            }
+            self.report_unallocated(&owner.what, owner.tree.id(), pages, report);
         }
     }
 
@@ -320,7 +318,8 @@ impl Database {
     fn check_tree(&self, what: &str, tree: &Tree, pages: &mut Pages<'_>, report: &mut CheckReport) {
         let found = match tree.check_with(&mut |page| pages.saw(page)) {
             Ok(found) => found,
-            Err(error) => return report.add(format!("{what}: {error}")),
+            Err(error) if self.still_is(what, tree.id()) => return report.add(format!("{what}: {error}")),
+            Err(_) => return pages.unallocated.clear(),
         };
         report.trees += 1;
         report.entries += found.entries;
@@ -331,14 +330,24 @@ impl Database {
             found.damage.into_iter().for_each(|sentence| report.say(format!("{what}: {sentence}")));
             report.faults += found.faults;
         }
-        for page in pages.unallocated.drain(..) {
-            report.add(format!("page {page} of {what} is not allocated"));
+        self.report_unallocated(what, tree.id(), pages, report);
+    }
+
+    /// Reports pages of a tree that the map calls free, unless the tree was dropped since.
+    fn report_unallocated(&self, what: &str, id: TreeId, pages: &mut Pages<'_>, report: &mut CheckReport) {
+        let found = std::mem::take(&mut pages.unallocated);
+        if !found.is_empty() && self.still_is(what, id) {
+            found.iter().for_each(|page| report.add(format!("page {page} of {what} is not allocated")));
         }
     }
 
     /// Whether a tree is still listed as what it was: not if it was dropped since, and is being
-    /// freed or is gone.
+    /// freed or is gone. A step that frees it keeps it listed until after its last page is freed,
+    /// so that is asked first.
     fn still_is(&self, what: &str, id: TreeId) -> bool {
+        if self.engine().catalog.is_being_freed(id) {
+            return false;
+        }
         self.all_trees().iter().any(|(now, tree)| tree.id() == id && now == what)
     }
 

@@ -4,6 +4,8 @@
 
 use firndb_base::sync::Rank;
 
+/// Held by the compaction that runs.
+pub(crate) static COMPACTING: Rank = Rank::new(40, "the compaction");
 /// Held while trees are given codes of groups, by the catalog's account.
 pub(crate) static PLACING: Rank = Rank::new(45, "the placing of trees");
 /// Held during the archive's I/O.

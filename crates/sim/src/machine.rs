@@ -39,7 +39,13 @@ impl Machine {
             let limit = if device == store { scenario.store_limit } else { 64 << 20 };
             Medium::holding(name, bytes, limit, scenario.timing(device, rng))
         });
-        let media = media.collect();
+        let media: Vec<Arc<Medium>> = media.collect();
+        if let Some(many) = scenario.store.refuses_one_in {
+            for medium in media.iter().filter(|medium| medium.info().name.starts_with("store")) {
+                // Of its own numbers, which differ by what the device holds.
+                medium.refuse_one_in(many, Rng::new(scenario.seed ^ medium.len()));
+            }
+        }
         let faults = FaultPlan::new(rng.next_u64());
         let archive = scenario.array.archive.map(|archive| {
             let (least, most) = (Duration::from_micros(5), archive.slowest);

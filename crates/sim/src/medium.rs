@@ -24,6 +24,9 @@ use std::time::Duration;
 /// Bytes that survive a power cut together or not at all.
 const SECTOR: usize = firndb::device::crash::SECTOR_BYTES;
 
+/// Each byte of a range that was discarded.
+const DISCARDED: u8 = 0xDD;
+
 /// What is asked of a device, for its timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -89,6 +92,8 @@ struct State {
     newest: Range<u64>,
     limit: u64,
     gone: bool,
+    /// One in this number of discards and cuts fails.
+    refuses: Option<(u64, Rng)>,
     timing: Box<dyn Timing>,
 }
 
@@ -119,9 +124,15 @@ impl Medium {
             newest: 0..0,
             limit,
             gone: false,
+            refuses: None,
             timing,
         };
         Arc::new(Medium { info, state: Mutex::new(state) })
+    }
+
+    /// From now on one in this number of discards and cuts fails, and leaves everything as it was.
+    pub fn refuse_one_in(&self, many: u64, rng: Rng) {
+        self.state.lock().refuses = Some((many, rng));
     }
 
     /// The power fails: every call fails from now on. Returns what is left.
@@ -174,6 +185,10 @@ impl Medium {
         DeviceError::new(DeviceErrorKind::Failed, format!("{}: the power is off", self.info.name))
     }
 
+    fn refused(&self) -> DeviceError {
+        DeviceError::new(DeviceErrorKind::Failed, format!("{}: it keeps the space", self.info.name))
+    }
+
     fn range(&self, state: &State, offset: u64, len: usize) -> Result<std::ops::Range<usize>, DeviceError> {
         if state.gone {
             return Err(self.gone());
@@ -204,6 +219,23 @@ impl Medium {
 }
 
 impl State {
+    /// Whether a discard or a cut is one that fails.
+    fn refuses(&mut self) -> bool {
+        self.refuses.as_mut().is_some_and(|(many, rng)| rng.one_in(*many))
+    }
+
+    /// Gives a range other bytes, durably, as a device may that discards it. Writes in flight are
+    /// still to come.
+    fn garble(&mut self, range: Range<usize>) {
+        let sectors = (range.start / SECTOR) as u64..(range.end / SECTOR) as u64;
+        self.now[range.clone()].fill(DISCARDED);
+        self.durable[range].fill(DISCARDED);
+        self.loose.retain(|sector, versions| {
+            versions.retain(|version| version.ended.is_none() || !sectors.contains(sector));
+            !versions.is_empty()
+        });
+    }
+
     fn begin_write(&mut self, offset: u64, data: &[u8]) -> u64 {
         self.writes += 1;
         let write = self.writes;
@@ -339,6 +371,9 @@ impl Device for Medium {
         if state.gone {
             return Err(self.gone());
         }
+        if state.refuses() {
+            return Err(self.refused());
+        }
         let len = state.now.len().min(len.next_multiple_of(SECTOR as u64) as usize);
         state.now.truncate(len);
         state.durable.truncate(len);
@@ -346,12 +381,15 @@ impl Device for Medium {
         Ok(())
     }
 
-    /// What is there stays: contents undefined are best played by what was there before.
-    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
-        match self.state.lock().gone {
-            true => Err(self.gone()),
-            false => Ok(()),
+    /// What was there is lost at once, which is the worst that a device may do.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        let range = self.range(&state, offset, len as usize)?;
+        if state.refuses() {
+            return Err(self.refused());
         }
+        state.garble(range);
+        Ok(())
     }
 }
 
@@ -406,5 +444,20 @@ mod tests {
         for seed in 0..20 {
             assert_eq!(medium.cut(Survival::Any, &mut Rng::new(seed))[0], 2);
         }
+    }
+
+    #[test]
+    fn what_is_discarded_is_lost_and_what_is_refused_stays() {
+        let medium = medium();
+        medium.write(0, &[1; 1024], Durability::Durable).expect("written");
+        medium.write(512, &[2; 512], Durability::Later).expect("written");
+        medium.discard(512, 512).expect("discarded");
+        let mut found = [0; 1024];
+        medium.read(0, &mut found).expect("read");
+        assert_eq!((found[0], found[512]), (1, DISCARDED));
+        medium.refuse_one_in(1, Rng::new(1));
+        assert!(medium.discard(0, 512).is_err() && medium.shrink(0).is_err());
+        let left = medium.cut(Survival::Ended, &mut Rng::new(1));
+        assert_eq!((left.len(), left[0], left[512]), (4096, 1, DISCARDED));
     }
 }

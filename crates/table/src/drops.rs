@@ -186,6 +186,13 @@ impl Catalog {
         self.reap_step().map(|_| Progress::Worked)
     }
 
+    /// Whether a step is freeing some of this tree, if not all: what a check meets there may be
+    /// what the step does.
+    #[must_use]
+    pub fn is_being_freed(&self, tree: TreeId) -> bool {
+        self.drops.lock().being_freed.is_some_and(|row| row.tree == tree)
+    }
+
     /// How many dropped trees wait to be freed.
     #[must_use]
     pub fn pending_drops(&self) -> usize {

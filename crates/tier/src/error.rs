@@ -8,7 +8,8 @@ use std::fmt;
 /// What a caller can do about a tier error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TierErrorKind {
-    /// No space for another page: delete something, some rows in each transaction, or make the volume larger.
+    /// No space for another page: delete something, some rows in each transaction, or make the
+    /// volume larger.
     Full,
     /// The log is full until it is truncated.
     LogFull,

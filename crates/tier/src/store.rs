@@ -233,8 +233,11 @@ impl Store {
             return Err(TierError::new(TierErrorKind::Damaged, message));
         }
         let store = Store::assemble(device, header, geometry, &options, policy)?;
-        if bad_slot {
-            store.check_header(header.groups)?;
+        match bad_slot {
+            // The other slot may have counted more groups: nothing is cut off for what this one
+            // says.
+            true => store.check_header(header.groups)?,
+            false => store.state.lock().discards.is_uncut = true,
         }
         store.read_map_log()?;
         Ok(store)

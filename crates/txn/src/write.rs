@@ -396,7 +396,6 @@ impl Transaction {
                 let decide = |current: Option<&[u8]>, change: &mut Change, attachment: &mut Vec<u8>| {
                     attempt.decide(None, current, change, attachment)
                 };
-                // A leaf may be split for a deleted row's before-image.
                 let class =
                     if matches!(intent, Intent::Delete) { LogClass::Removal } else { LogClass::Normal };
                 tree.modify_with(key, class, decide, garbage).map(|(outcome, _)| outcome)

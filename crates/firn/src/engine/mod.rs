@@ -109,10 +109,10 @@ pub(crate) struct Parts {
 
 /// One open database. Shared by the handles that users hold and by the background threads.
 ///
-/// Lock order: the archive's `work` → `checkpointer`'s own → those of the layers below, except for
-/// the log's → `superblock` → `retention` → the log's (`ranks.rs`). So nothing below DRAM is called
-/// under `superblock`: a thread that finds, during such a call, that a log device failed takes that
-/// lock.
+/// Lock order: `compacting` → the archive's `work` → `checkpointer`'s own → those of the layers
+/// below, except for the log's → `superblock` → `retention` → the log's (`ranks.rs`). So nothing
+/// below DRAM is called under `superblock`: a thread that finds, during such a call, that a log
+/// device failed takes that lock.
 pub(crate) struct Engine {
     /// As on the device.
     pub superblock: Arc<Mutex<Superblock>>,
@@ -201,7 +201,7 @@ impl Engine {
             cache_changing: ranks::CACHE_CHANGING.mutex(()),
             settling_shadows: ranks::SHADOW_HOLDS.mutex(()),
             maintaining: Mutex::default(),
-            compacting: Mutex::default(),
+            compacting: ranks::COMPACTING.mutex(()),
             queries: Queries::new(options),
             options: options.clone(),
             closed: AtomicBool::new(false),

@@ -25,7 +25,7 @@ pub struct Rate {
     pub p99_ms: f64,
 }
 
-/// Creates the tables and loads warehouses, a twenty-third of the size that the standard gives them.
+/// Creates the tables and loads warehouses of a twenty-third of the standard's rows.
 pub fn load(db: &Database, warehouses: u32, seed: u64) -> Result<(), Failure> {
     let engine = FirnEngine::new(db.clone(), tpcc::schema(), Isolation::Snapshot)?;
     let scale = Scale { warehouses, items: 4096, customers: 130 };

@@ -42,10 +42,15 @@ impl StoreSetup {
     fn draw(seed: u64) -> StoreSetup {
         let numbers_limit = numbers_limit(seed);
         let rng = &mut Rng::new(seed ^ 0x9A6E_A901);
+        // Of theirs, too. Small groups are often given back.
+        let others = &mut Rng::new(seed ^ 0x9A6E_D15C);
+        let refuses_one_in = pick(others, &[None, None, Some(1), Some(2), Some(5)]);
+        let small = pick(others, &[None, None, Some((1024, 1)), Some((1024, 2)), Some((512, 2))]);
         StoreSetup {
             numbers_limit,
+            refuses_one_in,
             placement: pick(rng, &[Placement::Threaded, Placement::Segments]),
-            layout: pick(rng, &[None, None, Some((1024, 2)), Some((1024, 8)), Some((512, 2))]),
+            layout: pick(rng, &[None, None, Some((1024, 2)), Some((1024, 8)), Some((512, 2))]).or(small),
             map_share: pick(rng, &[None, None, Some(16), Some(4), Some(1)]),
             array: rng.one_in(4).then(|| {
                 pick(rng, &[(1, 2, 2), (1, 2, 3), (2, 3, 3), (3, 4, 4), (2, 4, 4), (1, 3, 3), (1, 1, 2)])

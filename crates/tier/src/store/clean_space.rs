@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A circle begins when less than one in so many places is in whole segments.
 const WHOLE_SHARE: u64 = 16;
-/// Without whole segments, one is emptied for so many places that are free in others: what is moved
+/// Without whole segments, one is emptied for this number of places free in others: what is moved
 /// out of it and what is free in it are at most two segments, and as much is left to others.
 const LOOSE_A_SEGMENT: u64 = 4 * SEGMENT_PLACES;
 /// Map pages that a step looks at, at most.

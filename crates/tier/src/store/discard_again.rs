@@ -4,13 +4,15 @@
 //! a group less, is durable before the device is asked. What the device keeps although it was asked
 //! costs space and nothing else. So a device that fails here, or cannot do it, is no reason to
 //! write nothing more; what is left is tried again later, at first after a second, then after twice
-//! as long each time. Meanwhile the background makes no more holes: what does not come back would
-//! be filled with zeros later for nothing. Compaction tries at once, and all holes: a crash may
-//! have come between the record and the discard.
+//! as long each time, the holes one after the other. Meanwhile the background makes no more holes,
+//! even if those that were refused are filled, and cuts off no more groups: what does not come back
+//! would be filled with zeros later for nothing. Compaction tries at once, and all holes: a crash
+//! may have come between the record and the discard.
 //!
 //! What is known here is a hint. Before a group is discarded again its bitmap page is asked whether
 //! it is a hole still, under `growth`, which those take who fill holes. The end of the file is that
-//! of the groups which the header counts.
+//! of the groups which the header counts. A crash may have come between header and cut, so the
+//! first step after opening cuts, and so does growth that comes before.
 
 use super::geometry::Place;
 use super::header::Header;
@@ -19,17 +21,14 @@ use crate::error::TierError;
 use firndb_device::DeviceError;
 
 impl Store {
-    /// Asks the device to take back the space of a hole. Called under `growth`.
-    pub(crate) fn discard_hole(&self, group: u64) {
+    /// Asks the device to take back the space of a hole. Called under `growth`; false if the device
+    /// kept it.
+    pub(crate) fn discard_hole(&self, group: u64) -> bool {
         let start = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
         let len = self.geometry.places_per_group * self.geometry.page_size as u64;
-        let outcome = self.device.discard(start, len);
-        let discards = &mut self.state.lock().discards;
-        match self.as_advice(outcome) {
-            true => _ = discards.groups.remove(&group),
-            false => _ = discards.groups.insert(group),
-        }
-        discards.note(discards.groups.contains(&group));
+        let is_taken = self.as_advice(self.device.discard(start, len));
+        self.state.lock().discards.asked_for(group, is_taken);
+        is_taken
     }
 
     /// Cuts off what the device has beyond the groups that the header counts. Called under
@@ -39,15 +38,26 @@ impl Store {
         let is_cut = self.as_advice(self.device.shrink(end));
         let discards = &mut self.state.lock().discards;
         discards.is_uncut = !is_cut;
-        discards.note(!is_cut);
+        discards.cut_rest.note(is_cut);
         is_cut
     }
 
-    /// As `cut_to`, if that failed before.
-    pub(crate) fn cut_again(&self, header: &Header) {
-        if self.state.lock().discards.is_uncut {
-            self.cut_to(header);
+    /// As `cut_to`, unless a cut failed a moment ago: then the device is asked later.
+    pub(crate) fn cut_unless_resting(&self, header: &Header) -> bool {
+        {
+            let discards = &mut self.state.lock().discards;
+            if !discards.cut_rest.is_over() {
+                discards.is_uncut = true;
+                return false;
+            }
         }
+        self.cut_to(header)
+    }
+
+    /// As `cut_to`, if there may be something to cut off. False if the device kept it.
+    pub(crate) fn cut_again(&self, header: &Header) -> bool {
+        let is_uncut = self.state.lock().discards.is_uncut;
+        !is_uncut || self.cut_to(header)
     }
 
     /// Has the device discard a range that is beyond the header's groups. Called under `growth`.
@@ -58,34 +68,31 @@ impl Store {
 
     /// The group is no hole any more, or gone.
     pub(crate) fn forget_discard(&self, group: u64) {
-        self.state.lock().discards.groups.remove(&group);
+        self.state.lock().discards.forget(group);
     }
 
     /// Tries again what failed before, one group at a time; whether that did anything. Called under
     /// `growth`.
     pub(crate) fn discard_again(&self, header: &Header) -> Result<bool, TierError> {
-        let (is_uncut, group) = {
+        let (may_cut, next) = {
             let state = &mut *self.state.lock();
             let discards = &mut state.discards;
             if discards.wants_all && state.space.next_to_learn().is_none() {
                 discards.wants_all = false;
-                discards.groups.extend(state.space.unbacked_groups());
+                discards.queue(state.space.unbacked_groups());
             }
-            if !discards.is_due() {
-                return Ok(false);
-            }
-            (discards.is_uncut, discards.groups.first().copied())
+            (discards.is_uncut && discards.cut_rest.is_over(), discards.next_hole())
         };
-        if is_uncut && self.cut_to(header) {
+        if may_cut && self.cut_to(header) {
             return Ok(true);
         }
-        let Some(group) = group else { return Ok(false) };
+        let Some((group, is_queued)) = next else { return Ok(false) };
         if !self.is_hole_of_map(header, group)? {
             self.forget_discard(group);
             return Ok(true);
         }
-        self.discard_hole(group);
-        Ok(!self.state.lock().discards.groups.contains(&group))
+        // That a queued one is refused is no reason to put off the others.
+        Ok(self.discard_hole(group) || is_queued)
     }
 
     fn is_hole_of_map(&self, header: &Header, group: u64) -> Result<bool, TierError> {
@@ -96,10 +103,11 @@ impl Store {
         Ok(self.state.lock().space.is_unbacked(group))
     }
 
-    /// Has all holes discarded once more, beginning now.
+    /// Has all holes discarded once more, and the rest of the file cut off, beginning now.
     pub(crate) fn discard_all_again(&self) {
         let discards = &mut self.state.lock().discards;
-        (discards.wants_all, discards.again) = (true, None);
+        discards.wants_all = true;
+        discards.cut_rest.note(true);
     }
 
     /// Counts a failure; true if there was none.

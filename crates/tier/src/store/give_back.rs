@@ -17,7 +17,6 @@
 
 use super::circle::Extent;
 use super::geometry::Place;
-use super::grow;
 use super::header::Header;
 use super::journal::made_space;
 use super::meta_page::{MetaId, pages_of_group};
@@ -27,6 +26,7 @@ use crate::error::{TierError, TierErrorKind};
 use firndb_base::{Lsn, Progress};
 use firndb_device::{AlignedBuf, Durability};
 use firndb_log::{Kind, Record};
+use std::ops::Range;
 
 /// Bytes of zeros written at a time.
 const ZEROS_BYTES: usize = 1 << 20;
@@ -63,22 +63,26 @@ impl Store {
         if self.discard_again(&header)? {
             return Ok(Progress::Worked);
         }
-        let (last, victim) = {
+        let last = header.groups - 1;
+        let (may_cut, is_hole) = {
             let mut state = self.state.lock();
             state.space.release_freed(&self.geometry, journal.durable());
-            let last = header.groups - 1;
+            let is_wanted = extent == Extent::Tight || !state.discards.is_uncut;
             // A page that cannot be read keeps the map log from becoming empty.
-            let may_move = last > 0 && !state.sweep.meets_damage();
-            if may_move && state.space.is_hole(&self.geometry, last) {
-                drop(state);
-                return self.cut_off_hole(&mut header, last);
-            }
+            let may_cut = is_wanted && last > 0 && !state.sweep.meets_damage();
+            (may_cut, state.space.is_hole(&self.geometry, last))
+        };
+        if may_cut && is_hole && self.cut_off_hole(&mut header, last)? == Progress::Worked {
+            return Ok(Progress::Worked);
+        }
+        let (last, victim) = {
+            let mut state = self.state.lock();
             let kept = self.backed_places(&mut state).saturating_sub(self.geometry.places_per_group);
             if !self.is_enough(&mut state, kept, extent) {
                 return Ok(Progress::Idle);
             }
-            let vacant = may_move && state.space.is_vacant(&self.geometry, last);
-            let may_discard = extent == Extent::Tight || !state.discards.has_kept();
+            let vacant = may_cut && state.space.is_vacant(&self.geometry, last);
+            let may_discard = extent == Extent::Tight || !state.discards.keeps_holes();
             (vacant.then_some(last), state.space.empty_group(&self.geometry).filter(|_| may_discard))
         };
         match (last, victim) {
@@ -122,6 +126,11 @@ impl Store {
     /// full file system would be found by a write, which keeps its page dirty.) Called under
     /// `growth`.
     fn cut_off_hole(&self, header: &mut Header, last: u64) -> Result<Progress, TierError> {
+        // Seen before the records, or each step would append them for a group that is in use.
+        let is_swept = self.sweep_all(&mut self.write_back.lock())?;
+        if !is_swept || self.is_in_use(&self.state.lock(), last) {
+            return Ok(Progress::Idle);
+        }
         self.change_backing(last, Backing::Closed)?;
         match self.learn(last).and_then(|()| self.cut_off(header, last)) {
             Ok(Progress::Worked) => Ok(Progress::Worked),
@@ -148,14 +157,10 @@ impl Store {
         {
             let _order = self.order.lock();
             let mut state = self.state.lock();
-            let pages = || pages_of_group(&self.geometry, last);
-            if !state.space.is_vacant(&self.geometry, last)
-                || state.cache.in_use(pages())
-                || state.lacks(&self.geometry, last)
-            {
+            if !state.space.is_vacant(&self.geometry, last) || self.is_in_use(&state, last) {
                 return Ok(Progress::Idle);
             }
-            state.cache.forget(pages());
+            state.cache.forget(pages_of_group(&self.geometry, last));
             state.sequences.forget_from(&self.geometry, last);
             state.space.remove_last_group();
             self.debug_assert_backed(&mut state);
@@ -165,12 +170,17 @@ impl Store {
         *header = self.store_header(header, last, self.journal()?.durable())?;
         self.forget_discard(last);
         // A raw device keeps its length.
-        if self.cut_to(header)
+        if self.cut_unless_resting(header)
             && let Some(len) = old_end.min(self.device.len()).checked_sub(end).filter(|len| *len > 0)
         {
             self.discard_beyond(end, len);
         }
         Ok(Progress::Worked)
+    }
+
+    /// Whether a thread works with metadata of a group, or what changed there is not written yet.
+    fn is_in_use(&self, state: &State, group: u64) -> bool {
+        state.cache.in_use(pages_of_group(&self.geometry, group)) || state.lacks(&self.geometry, group)
     }
 
     /// Whether a store with `places` places that have space can hold every page that is needed, and
@@ -229,29 +239,37 @@ impl Store {
                 (_, None, Some(group)) => self.learn(group)?,
             }
         };
-        let zeros = AlignedBuf::zeroed(ZEROS_BYTES.max(self.geometry.page_size));
         let start = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
-        let mut left = self.geometry.places_per_group * self.geometry.page_size as u64;
-        let mut offset = start;
-        while left > 0 {
-            let len = left.min(zeros.len() as u64);
-            if let Err(error) = self.device.write(offset, &zeros[..len as usize], Durability::Later) {
-                let full = grow::is_no_space(&error);
-                let error = TierError::from(error);
-                match full {
-                    // The group stays a hole: the file system gets back what it had for it.
-                    true => self.discard_hole(group),
-                    false => self.poison.set(&error),
-                }
-                return Err(error);
+        let len = self.geometry.places_per_group * self.geometry.page_size as u64;
+        self.write_zeros(start..start + len).inspect_err(|error| {
+            // The group stays a hole: the file system gets back what it had for it.
+            if error.kind == TierErrorKind::Full {
+                self.discard_hole(group);
             }
-            (offset, left) = (offset + len, left - len);
-        }
+        })?;
         self.sync_device()?;
         self.forget_discard(group);
         self.change_backing(group, Backing::InUse)?;
         self.learn(group)?;
         Ok(true)
+    }
+
+    /// Has the device find space for a range, whatever it has there: writes zeros, which are not
+    /// synced. Nothing more is written after an error other than `Full`.
+    pub(crate) fn write_zeros(&self, range: Range<u64>) -> Result<(), TierError> {
+        let zeros = AlignedBuf::zeroed(ZEROS_BYTES.max(self.geometry.page_size));
+        let mut offset = range.start;
+        while offset < range.end {
+            let len = (range.end - offset).min(zeros.len() as u64);
+            let written = self.device.write(offset, &zeros[..len as usize], Durability::Later);
+            written.map_err(TierError::from).inspect_err(|error| {
+                if error.kind != TierErrorKind::Full {
+                    self.poison.set(error);
+                }
+            })?;
+            offset += len;
+        }
+        Ok(())
     }
 
     /// Appends and applies a `GROUP_BACKING` record; returns its end. In the hold of `state` that

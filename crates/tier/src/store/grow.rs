@@ -3,6 +3,9 @@
 //! Why a crash while growing is harmless: the device is longer when `grow` returns; the new groups'
 //! metadata pages are written and synced; only then the header counts the groups, first in its
 //! older slot. Before that nothing names them, and the next growth formats them again.
+//!
+//! A device that kept what was cut off is that long already, perhaps with holes there: then all of
+//! the new groups is written with zeros first, so that they have space when the header counts them.
 
 use super::bitmap;
 use super::geometry::{Geometry, Slot};
@@ -14,7 +17,7 @@ use super::state::Store;
 use super::totals::{self, Totals};
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::{DatabaseId, Lsn};
-use firndb_device::{AlignedBuf, Device, DeviceErrorKind, Durability, Fill};
+use firndb_device::{AlignedBuf, Device, Durability, Fill};
 
 /// The file grows by about a sixteenth, but by no more groups than this at a time.
 const GROW_GROUPS_MAX: u64 = 16;
@@ -125,9 +128,13 @@ impl Store {
         let end = end.ok_or_else(|| {
             TierError::new(TierErrorKind::Full, "the store has reached the largest size its format allows")
         })?;
-        // What was not cut off may have no space: growing into it would not give it any.
-        self.cut_again(header);
+        // What was not cut off may have no space, and growing into it would not give it any.
+        let is_cut = self.cut_again(header);
         self.device.grow(end, Fill::Reserved)?;
+        if !is_cut {
+            let start = self.geometry.group_offset(header.groups).expect("as large as the file");
+            self.write_zeros(start..end)?;
+        }
         // A record about an earlier group of this number is durable (see `give_back`), so redo must
         // skip it; a record not yet durable can only concern the new group, so redo must not skip
         // it.
@@ -146,7 +153,9 @@ impl Store {
         let codes: Result<Vec<u8>, TierError> =
             (header.groups - by..groups).map(|group| self.code_of(group)).collect();
         let codes = codes.inspect_err(|error| self.poison.set(error))?;
+        let is_longer = self.device.len() > end;
         let mut state = self.state.lock();
+        state.discards.is_uncut &= is_longer;
         let first = state.space.groups();
         state.space.add_groups(groups);
         for (group, code) in (first..groups).zip(codes) {
@@ -168,9 +177,4 @@ impl Store {
             self.poison.set(error);
         })
     }
-}
-
-/// Whether the error means that the device has no space.
-pub(crate) fn is_no_space(error: &firndb_device::DeviceError) -> bool {
-    error.kind == DeviceErrorKind::NoSpace
 }

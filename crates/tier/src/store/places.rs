@@ -82,11 +82,12 @@ impl Store {
                     }
                 }
             }
+            // It was cut off since the caller chose it; an array has no code for it either.
+            (Err(error), _) if error.kind == TierErrorKind::NotAllocated => {}
             // The group's pages can still be read; new ones go elsewhere.
             (Err(error), _) | (_, Err(error)) if error.concerns_the_page() => {
                 state.space.learn(&self.geometry, group, (BASE, None));
             }
-            (Err(error), _) if error.kind == TierErrorKind::NotAllocated => {}
             (Err(error), _) | (_, Err(error)) => return Err(error.clone()),
         }
         Ok(())

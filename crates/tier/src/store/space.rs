@@ -173,8 +173,11 @@ impl Space {
     }
 
     /// Counts what is available in a group, coded by `code`, from its bitmap page; `None` if that
-    /// page is damaged: then nothing is available.
+    /// page is damaged: then nothing is available. Does nothing if the group was cut off.
     pub(crate) fn learn(&mut self, geometry: &Geometry, group: u64, (code, body): (u8, Option<&[u8]>)) {
+        if group >= self.groups() {
+            return;
+        }
         // Bit by bit, as they are chosen: a damaged bitmap may count places that are held, or that
         // do not exist.
         let available = |which: Which| -> Vec<u8> {

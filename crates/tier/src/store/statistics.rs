@@ -39,7 +39,7 @@ impl Store {
             places_scattered: read(&self.counters.places_scattered),
             groups_emptied: read(&self.counters.groups_emptied),
             discards_failed: read(&self.counters.discards_failed),
-            groups_kept: state.discards.groups(),
+            groups_kept: state.discards.refused(),
             syncs,
             syncs_shared,
             pages_allocated: totals.pages,

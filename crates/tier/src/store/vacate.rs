@@ -153,7 +153,7 @@ impl Store {
         }
         let is_idle = cleaning.vacating.is_none();
         // What the device does not take back is not worth a copy.
-        let rests = || self.written() < cleaning.vacates_from || self.state.lock().discards.has_kept();
+        let rests = || self.written() < cleaning.vacates_from || self.state.lock().discards.refuses();
         if is_idle && extent == Extent::Spacious && rests() {
             return Ok(Progress::Idle);
         }

@@ -38,7 +38,7 @@ const ROW_BYTES: usize = 200;
 #[derive(Args, Clone, Debug)]
 pub struct BenchSpace {
     /// `shrink`: deletes and drops; `churn`: rows that come and go; `cleaner`: TPC-C beside it;
-    /// `waf`: what flash programs for a page; `6-1`: the thesis's figure, operations of 16 KB; again
+    /// `waf`: what flash programs for a page; `6-1`: the thesis's, operations of 16 KB; again
     /// for more
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present_any = ["all", "real"])]

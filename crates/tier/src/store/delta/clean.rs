@@ -5,7 +5,7 @@ use super::super::segments::Stream;
 use super::super::state::{State, Store, count};
 use super::page::{self, Packed};
 use super::slot::Delta;
-use crate::error::TierError;
+use crate::error::{TierError, TierErrorKind};
 use firndb_base::{PageId, Progress};
 use firndb_device::AlignedBuf;
 use std::collections::BTreeSet;
@@ -71,22 +71,27 @@ impl Store {
     /// can be read. Their number is noted if all could be read, and are what the map says:
     /// of a damaged page, entries may name what cannot be read, so it is doubtful.
     fn count_live(&self, place: Place) -> Result<Vec<(PageId, Delta)>, TierError> {
-        let (slots, mut all) = self.slots_at(place);
-        let groups = self.state.lock().space.groups();
-        let exists = |page: PageId| page.0 != 0 && self.geometry.group_of_page(page) < groups;
-        let slots: Vec<_> = slots.into_iter().filter(|(_, page, _)| exists(*page)).collect();
+        let (mut slots, mut all) = self.slots_at(place);
         let (mut pins, mut unreadable) = (Vec::new(), BTreeSet::new());
         let mut state = loop {
             let state = self.state.lock();
+            let groups = state.space.groups();
+            slots.retain(|(_, page, _)| page.0 != 0 && self.geometry.group_of_page(*page) < groups);
             let mut unknown = self.unknown(&state, slots.iter().map(|(_, page, _)| *page));
             unknown.retain(|id| !unreadable.contains(id));
             if unknown.is_empty() {
                 break state;
             }
             drop(state);
-            let (pinned, failed) = self.pin_readable(&unknown)?;
-            pins.extend(pinned);
-            unreadable.extend(failed.into_keys());
+            match self.pin_readable(&unknown) {
+                Ok((pinned, failed)) => {
+                    pins.extend(pinned);
+                    unreadable.extend(failed.into_keys());
+                }
+                // A group was cut off meanwhile: what names pages of it is dead.
+                Err(error) if error.kind == TierErrorKind::NotAllocated => {}
+                Err(error) => return Err(error),
+            }
         };
         let mut live = Vec::new();
         for (number, page, delta) in slots {

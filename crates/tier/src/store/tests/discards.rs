@@ -11,7 +11,7 @@ use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{Calls, Counting, Device, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice};
 
 /// The wait between two attempts is over.
-fn wait_no_longer(store: &Store) {
+pub(crate) fn wait_no_longer(store: &Store) {
     store.state.lock().discards.end_rest();
 }
 
@@ -20,7 +20,7 @@ fn give_back_all(store: &Store) {
 }
 
 /// Pages that are left after all but `kept` of 500 were freed.
-fn mostly_freed(store: &Store, log: &Arc<TestLog>, kept: &[usize]) -> Vec<PageId> {
+pub(crate) fn mostly_freed(store: &Store, log: &Arc<TestLog>, kept: &[usize]) -> Vec<PageId> {
     let pages = allocate(store, log, 500).unwrap();
     for some in pages.chunks(6) {
         write(store, log, some);
@@ -88,9 +88,10 @@ fn a_file_that_is_longer_than_its_header_says_opens_and_grows() {
         inner.len()
     };
     plan.fail_from(0, Calls::Discards, DeviceErrorKind::Failed);
+    store.begin_compaction();
     for _ in 0..1000 {
         wait_no_longer(&store);
-        let progress = store.give_back_step().unwrap();
+        let progress = store.compact_step().unwrap();
         log.flush(log.end()).unwrap();
         images.push((copy(&*inner), log.end()));
         if progress == Progress::Idle {

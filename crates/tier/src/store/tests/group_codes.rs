@@ -24,6 +24,28 @@ pub(crate) struct Codes {
     is_full: AtomicBool,
 }
 
+/// Codes as an array has them: of a group beyond its end there is none.
+#[derive(Debug)]
+struct AsLongAs(Arc<dyn Device>);
+
+impl GroupCodes for AsLongAs {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn of_group(&self, group: u64) -> Result<u8, DeviceError> {
+        let geometry = Geometry::new(PAGE_SIZE, LAYOUT).unwrap();
+        match geometry.group_offset(group + 1).is_some_and(|end| end <= self.0.len()) {
+            true => Ok(0),
+            false => Err(DeviceError::new(DeviceErrorKind::OutOfRange, "there is no such group")),
+        }
+    }
+
+    fn set(&self, _: u64, _: u8) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
 impl Codes {
     pub(crate) fn over(device: Arc<dyn Device>) -> Arc<Codes> {
         let groups = Mutex::new(BTreeMap::new());
@@ -231,4 +253,19 @@ fn reads_and_writes_count_for_the_trees_of_pages_and_moves_do_not() {
     assert_eq!(move_all(&store), 0);
     assert_eq!(store.statistics().images_moved, 30);
     assert_eq!((of_tree(1).reads, of_tree(1).writes), (0, 30));
+}
+
+/// Cause: a thread chose a group to learn, another cut it off, and that the array had no code for
+/// it was taken for damage. Effect: the first one noted what was free beyond the last group, and
+/// panicked.
+#[test]
+fn a_group_that_was_cut_off_since_it_was_chosen_is_not_learned() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("store"));
+    let store = create(device.clone(), &TestLog::new());
+    store.attach_codes(Arc::new(AsLongAs(device)));
+    let gone = store.state.lock().space.groups();
+    store.learn(gone).unwrap();
+    // Nor by a thread whose reads failed before, for another reason.
+    store.state.lock().space.learn(&store.geometry, gone, (0, None));
+    assert_eq!(store.state.lock().space.groups(), gone);
 }

@@ -1,6 +1,7 @@
 //! Tests of the store as a whole, over a log that the tests control.
 
 mod adopt;
+mod blocks;
 mod carried;
 mod check_beside;
 mod concurrency;
@@ -23,6 +24,7 @@ mod give_back;
 mod group_codes;
 pub(crate) mod harness;
 mod held_shadows;
+mod kept_space;
 mod lost_sight;
 mod many_reads;
 pub(crate) mod map_damage;
