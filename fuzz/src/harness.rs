@@ -90,7 +90,7 @@ pub fn template() -> Disks {
                     .expect("committed");
             }
             let table = db.table("a").expect("there");
-            for byte in 0..4 {
+            for byte in 0..8 {
                 db.checkpoint().expect("a checkpoint");
                 db.transact(|tx| tx.put(&table, &[9, 7], &[byte; 50]).map(drop)).expect("committed");
             }
