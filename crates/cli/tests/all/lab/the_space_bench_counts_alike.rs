@@ -22,7 +22,9 @@ fn space_is_counted_and_again_alike() {
     assert!(text.contains("Figure shrink: space that comes back"), "{text}");
     let targets = result["targets"].as_array().unwrap();
     assert_eq!(targets.len(), TARGETS);
-    assert_eq!(targets.iter().filter(|target| target["value"].is_number()).count(), 11);
+    // All but the yardstick and blocks of a real file; beside the cleaner only if it copied a page.
+    let measured = targets.iter().filter(|target| target["value"].is_number()).count();
+    assert!((11..=12).contains(&measured), "{targets:?}");
     let rows = result["rows"].as_array().unwrap();
     let of_figure =
         |name: &'static str| rows.iter().filter(move |row| row["cell"].as_str().unwrap().starts_with(name));

@@ -27,7 +27,6 @@ use std::time::Duration;
 pub const BEGUN: [(usize, usize); 3] = [(1, 1), (4, 4), (1, 4)];
 /// How often loads are looked at, and for how long the tables are used until nothing is chosen.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
-const USED: Duration = Duration::from_millis(160);
 /// Times that tables are used like that, at most.
 const USES_MAX: u64 = 6;
 /// How long moves take at most, without time of the devices.
@@ -106,9 +105,11 @@ fn choose(
     let warm = Length { rows: 2 * cell.size.frames(), time: Duration::MAX, stop };
     work::many(&db, loaded.what, 64, seed + 1, warm)?;
     let mut changes = 0;
+    // Eight looks, where 100 ms are measured.
+    let used = cell.time * 8 / 5;
     for turn in 1..=USES_MAX {
         machine.run_free(false);
-        read_and_write(&db, loaded.what, (cell.readers, USED, turn), (seed + 2, stop))?;
+        read_and_write(&db, loaded.what, (cell.readers, used, turn), (seed + 2, stop))?;
         machine.run_free(true);
         wait_for_moves(&db)?;
         let now = db.store_loads().map_or(0, |loads| loads.changes);
