@@ -12,9 +12,9 @@ use firndb_base::sync::atomic::{AtomicU64, Ordering};
 /// Transfers are counted by the power of two that their bytes reach: of 512 B, up to 1 MiB.
 const SMALLEST: u32 = 9;
 const SIZES: usize = 12;
-/// So few transfers of a size say nothing.
+/// Fewer transfers of a size say nothing.
 const SAMPLES_MIN: u64 = 32;
-/// So many are halved, so that what was long ago counts less.
+/// Beyond this number of transfers the counts of a size are halved: older ones then count less.
 const SAMPLES_MAX: u64 = 1 << 14;
 
 /// Transfers of about the same size.

@@ -104,7 +104,7 @@ pub struct StoreSetup {
     pub numbers_limit: Option<u64>,
     /// DRAM for the page map: the buffer's over this.
     pub map_share: Option<usize>,
-    /// One in so many discards and cuts of its devices fails.
+    /// One in this number of discards and cuts of its devices fails.
     pub refuses_one_in: Option<u64>,
     /// Over several devices: fragments that give a page back, fragments, and devices.
     pub array: Option<(usize, usize, usize)>,

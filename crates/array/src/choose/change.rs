@@ -1,7 +1,7 @@
 //! Whether a table should have another code: a change has to promise much and to repay its moves,
 //! and a load that does not change causes no second one.
 
-use super::{Clients, Demands, Load, MemberCosts, estimate_all};
+use super::{Demands, Load, MemberCosts, estimate_all};
 use crate::code::Code;
 use std::collections::BTreeMap;
 
@@ -91,12 +91,14 @@ pub fn best_change(
 /// Microseconds for which finding and moving all pages keeps each member busy, on average.
 fn moves_us(table: &TableNow, to: Code, members: &[MemberCosts], demands: Demands) -> f64 {
     let bytes = |code: Code| code.fragment_bytes(demands.page_bytes, demands.block_bytes);
-    let count = members.len() as f64;
-    let mean = |of: &dyn Fn(&MemberCosts) -> f64| members.iter().map(of).sum::<f64>() / count;
     // What else is read is taken to be as the table is.
-    let read_us = table.code.needed() as f64 * mean(&|member| member.read.of(bytes(table.code)));
-    let write_us = to.written() as f64 * mean(&|member| member.write.of(bytes(to)));
-    (table.pages_read as f64 * read_us + table.pages as f64 * write_us) / count
+    let read_us = table.code.needed() as f64 * mean(members, |member| member.read.of(bytes(table.code)));
+    let write_us = to.written() as f64 * mean(members, |member| member.write.of(bytes(to)));
+    (table.pages_read as f64 * read_us + table.pages as f64 * write_us) / members.len() as f64
+}
+
+fn mean(members: &[MemberCosts], of: impl Fn(&MemberCosts) -> f64) -> f64 {
+    members.iter().map(of).sum::<f64>() / members.len() as f64
 }
 
 /// Operations a microsecond that clients would do if they never waited for each other: about the
@@ -109,13 +111,9 @@ struct Demand {
 
 impl Demand {
     fn of(load: &Load, members: &[MemberCosts], demands: Demands) -> Demand {
-        let count = members.len() as f64;
-        let mean = |of: &dyn Fn(&MemberCosts) -> f64| members.iter().map(of).sum::<f64>() / count;
-        let rate = |clients: &Clients, alone_us: f64| clients.rate(alone_us);
-        Demand {
-            reads: rate(&load.readers, mean(&|member| member.read.of(demands.page_bytes))),
-            writes: rate(&load.writers, mean(&|member| member.write.of(demands.page_bytes))),
-        }
+        let read_us = mean(members, |member| member.read.of(demands.page_bytes));
+        let write_us = mean(members, |member| member.write.of(demands.page_bytes));
+        Demand { reads: load.readers.rate(read_us), writes: load.writers.rate(write_us) }
     }
 
     fn and(self, other: Demand) -> Demand {

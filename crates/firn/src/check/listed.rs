@@ -34,38 +34,28 @@ fn unlisted(db: &Database, began: Lsn) -> Vec<PageId> {
     before.intersection(&after).copied().filter(|page| !listed.contains(page)).collect()
 }
 
-/// Tables come and go beside one who looks: those between whom and what is listed there is a page.
-fn run(seed: u64) -> Vec<PageId> {
-    let options = SimOptions { preempt_one_in: [2, 4, 8][seed as usize % 3], ..SimOptions::seeded(seed) };
+/// What `look` finds while another thread does `change`, again and again until that ends and once
+/// afterwards.
+fn beside<T: Send + 'static>(
+    options: SimOptions,
+    change: fn(&Database),
+    look: impl Fn(&Database) -> Vec<T> + Send + 'static,
+) -> Vec<T> {
     let outcome = sim::run(options, move || {
         let db = small(1).create_on(memory_devices(1)).expect("created");
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let (db, is_over) = (&db, &is_over);
             let changing = scope.spawn(move || {
-                for round in 0..12u8 {
-                    match round % 3 {
-                        0 => drop(db.create_table("t").expect("created")),
-                        1 => {
-                            let rows = std::iter::empty();
-                            drop(db.load_table("t", TableSpec::raw(), rows).expect("loaded"));
-                        }
-                        _ => drop(db.create_page_file("t").expect("created")),
-                    }
-                    match round % 3 {
-                        2 => db.drop_page_file("t").expect("dropped"),
-                        _ => db.drop_table("t").expect("dropped"),
-                    }
-                    while db.step().expect("a step") == Progress::Worked {}
-                }
+                change(db);
                 is_over.store(true, Ordering::SeqCst);
             });
             let mut found = Vec::new();
             while !is_over.load(Ordering::SeqCst) {
-                found.extend(unlisted(db, db.engine().log.end()));
+                found.extend(look(db));
             }
             changing.join().expect("no panic");
-            assert_eq!(unlisted(db, db.engine().log.end()), []);
+            found.extend(look(db));
             found
         })
     });
@@ -73,6 +63,33 @@ fn run(seed: u64) -> Vec<PageId> {
         Ok(outcome) => outcome.value,
         Err(failure) => panic!("{failure}"),
     }
+}
+
+fn step_until_idle(db: &Database) {
+    while db.step().expect("a step") == Progress::Worked {}
+}
+
+/// Pages that are in no list while tables come and go.
+fn run(seed: u64) -> Vec<PageId> {
+    let options = SimOptions { preempt_one_in: [2, 4, 8][seed as usize % 3], ..SimOptions::seeded(seed) };
+    let change = |db: &Database| {
+        for round in 0..12u8 {
+            match round % 3 {
+                0 => drop(db.create_table("t").expect("created")),
+                1 => {
+                    let rows = std::iter::empty();
+                    drop(db.load_table("t", TableSpec::raw(), rows).expect("loaded"));
+                }
+                _ => drop(db.create_page_file("t").expect("created")),
+            }
+            match round % 3 {
+                2 => db.drop_page_file("t").expect("dropped"),
+                _ => db.drop_table("t").expect("dropped"),
+            }
+            step_until_idle(db);
+        }
+    };
+    beside(options, change, |db| unlisted(db, db.engine().log.end()))
 }
 
 /// Cause: a table that was dropped was taken out of one list before it came into the other, and out
@@ -88,32 +105,19 @@ fn a_tree_is_listed_as_long_as_it_has_a_page() {
 fn damaged(seed: u64) -> Vec<String> {
     let options =
         SimOptions { preempt_one_in: [4, 10, 20, 50][seed as usize % 4], ..SimOptions::seeded(seed) };
-    let outcome = sim::run(options, move || {
-        let db = small(1).create_on(memory_devices(1)).expect("created");
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let (db, is_over) = (&db, &is_over);
-            let changing = scope.spawn(move || {
-                for _ in 0..10 {
-                    drop(db.create_page_file("t").expect("created"));
-                    db.drop_page_file("t").expect("dropped");
-                    while db.step().expect("a step") == Progress::Worked {}
-                }
-                is_over.store(true, Ordering::SeqCst);
-            });
-            let mut report = CheckReport::default();
-            while !is_over.load(Ordering::SeqCst) {
-                db.check_trees(&mut report, &mut |_| {}).expect("checked");
-            }
-            changing.join().expect("no panic");
-            assert_eq!(report.leaked_pages, 0, "seed {seed}");
-            report.damage
-        })
-    });
-    match outcome {
-        Ok(outcome) => outcome.value,
-        Err(failure) => panic!("{failure}"),
-    }
+    let change = |db: &Database| {
+        for _ in 0..10 {
+            drop(db.create_page_file("t").expect("created"));
+            db.drop_page_file("t").expect("dropped");
+            step_until_idle(db);
+        }
+    };
+    beside(options, change, move |db| {
+        let mut report = CheckReport::default();
+        db.check_trees(&mut report, &mut |_| {}).expect("checked");
+        assert_eq!(report.leaked_pages, 0, "seed {seed}");
+        report.damage
+    })
 }
 
 /// Cause: a dropped tree is listed until the step that frees its root has ended, and a check that

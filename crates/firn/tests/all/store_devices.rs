@@ -2,8 +2,8 @@
 //! others take their places while the database is in use.
 
 use firndb::device::{
-    AbsentDevice, Calls, Device, DeviceError, DeviceErrorKind, Durability, FaultPlan, Faulty, Fill,
-    MemoryDevice,
+    AbsentDevice, Calls, CrashReplay, Device, DeviceError, DeviceErrorKind, Durability, FaultPlan, Faulty,
+    Fill, MemoryDevice, Survival,
 };
 use firndb::{Database, Devices, Error, ErrorKind, Options, StoreEventKind, StoreMemberState};
 use firndb_base::Progress;
@@ -85,6 +85,15 @@ impl Bed {
 
     fn memory(of: usize) -> Bed {
         Bed::new(of, |name| Arc::new(MemoryDevice::new(name)))
+    }
+
+    /// The devices that some power cut leaves, and the last mark before it.
+    fn left_by(replay: &CrashReplay, rng: &mut Rng) -> (Bed, u64) {
+        let rows = replay.marks().last().copied().unwrap_or(0);
+        let survival = Survival::ALL[rng.below(Survival::ALL.len() as u64) as usize];
+        let mut left = replay.image(survival, rng).into_iter().map(|it| it as Arc<dyn Device>);
+        let (superblock, log) = (left.next().unwrap(), left.next().unwrap());
+        (Bed { superblock, log, stores: left.collect() }, rows)
     }
 
     fn devices(&self) -> Devices {

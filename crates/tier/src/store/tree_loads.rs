@@ -87,6 +87,17 @@ struct Slot {
     counts: Counts,
 }
 
+impl Slot {
+    /// Whether it counts this tree, which takes it if it is free.
+    fn is_of(&self, tree: u32) -> bool {
+        let owner = match self.tree.load(Ordering::Relaxed) {
+            0 => self.tree.compare_exchange(0, tree, Ordering::Relaxed, Ordering::Relaxed),
+            owner => Err(owner),
+        };
+        owner.map_or_else(|owner| owner == tree, |_| true)
+    }
+}
+
 /// What is under way, and the most that was.
 #[derive(Debug, Default)]
 struct Gauge {
@@ -200,10 +211,7 @@ impl TreeLoads {
         let first = (tree.wrapping_mul(0x9E37_79B1) >> (32 - SLOTS.ilog2())) as usize;
         let mut probes = (0..PROBES).map(|probe| &self.slots[(first + probe) % SLOTS]);
         // Tree 0 is none: a page without content, or of a page file.
-        let own = probes.find(|slot| {
-            let is_free = || slot.tree.compare_exchange(0, tree, Ordering::Relaxed, Ordering::Relaxed);
-            tree != 0 && (slot.tree.load(Ordering::Relaxed) == tree || is_free().is_ok_and(|_| true))
-        });
+        let own = if tree == 0 { None } else { probes.find(|slot| slot.is_of(tree)) };
         own.map_or(&self.others, |slot| &slot.counts)
     }
 

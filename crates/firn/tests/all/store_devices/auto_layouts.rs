@@ -1,7 +1,7 @@
 //! Tables whose layouts the engine chooses by their loads.
 
 use super::*;
-use firndb::device::{CrashPlan, Survival};
+use firndb::device::CrashPlan;
 use firndb::{Layout, StoreLoads, TableSpec};
 use firndb_base::clock;
 use firndb_base::sim::{self, SimOptions};
@@ -192,11 +192,7 @@ fn any_crash_image_of_moves_opens_without_as_many_devices_as_may_be_lost() {
             if !rng.one_in(25) {
                 continue;
             }
-            let rows = replay.marks().last().copied().unwrap_or(0);
-            let survival = Survival::ALL[rng.below(Survival::ALL.len() as u64) as usize];
-            let mut left = replay.image(survival, &mut rng).into_iter().map(|it| it as Arc<dyn Device>);
-            let (superblock, log) = (left.next().unwrap(), left.next().unwrap());
-            let whole = Bed { superblock, log, stores: left.collect() };
+            let (whole, rows) = Bed::left_by(&replay, &mut rng);
             let mut bed = whole.duplicate();
             let first = rng.below(of as u64) as usize;
             (0..written - needed).for_each(|lost| bed.lose((first + lost) % of));

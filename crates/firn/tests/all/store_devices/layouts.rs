@@ -1,7 +1,7 @@
 //! Tables with layouts of their own; and crash images, in which tables get others.
 
 use super::*;
-use firndb::device::{CrashPlan, Survival};
+use firndb::device::CrashPlan;
 use firndb::{Layout, TableSpec};
 
 /// The layouts that tables may have over a store of this shape.
@@ -150,11 +150,7 @@ fn crash_images(seed: u64, shape: Shape, layouts: &[Layout]) {
         if !rng.one_in(25) {
             continue;
         }
-        let rows = replay.marks().last().copied().unwrap_or(0);
-        let survival = Survival::ALL[rng.below(Survival::ALL.len() as u64) as usize];
-        let mut left = replay.image(survival, &mut rng).into_iter().map(|it| it as Arc<dyn Device>);
-        let (superblock, log) = (left.next().unwrap(), left.next().unwrap());
-        let mut bed = Bed { superblock, log, stores: left.collect() };
+        let (mut bed, rows) = Bed::left_by(&replay, &mut rng);
         let mut lost = Vec::new();
         while lost.len() < written - needed {
             // Some are lost with the power, the others later.

@@ -2,7 +2,7 @@
 //! tried again.
 
 use super::harness::*;
-use super::segments::{SEGMENTS, reopened, wide, write_alike};
+use super::segments::{SEGMENTS, reopened_and_learned, wide, write_alike};
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::PageTier;
 use crate::store::geometry::SEGMENT_PLACES;
@@ -36,7 +36,7 @@ fn one_circle(store: &Store, mut failed: impl FnMut(TierError)) {
     }
 }
 
-/// A device with space for the header and so many groups.
+/// A device with space for the header and this number of groups.
 fn of_groups(groups: u64) -> Arc<dyn Device> {
     let grown = AtomicU64::new(0);
     Hooked::over(Arc::new(MemoryDevice::new("store")), move |call| match call {
@@ -64,9 +64,7 @@ fn without_whole_segments_a_circle_empties_as_many_as_have_place_elsewhere() {
     log.flush(log.end()).unwrap();
     store.sync().unwrap();
     drop(store);
-    let store = reopened(device, &log);
-    let groups = store.state.lock().space.groups();
-    (0..groups).for_each(|group| store.learn(group).unwrap());
+    let store = reopened_and_learned(device, &log);
     let loose = store.state.lock().space.segments.loose_places();
     assert!(loose > 1000 && store.state.lock().space.segments.whole() == 0, "{loose} loose places");
     one_circle(&store, |error| panic!("{error}"));
@@ -93,9 +91,8 @@ fn nothing_is_moved_into_the_segment_that_is_being_emptied() {
     log.flush(log.end()).unwrap();
     store.sync().unwrap();
     drop(store);
-    let store = reopened(device, &log);
+    let store = reopened_and_learned(device, &log);
     let groups = store.state.lock().space.groups();
-    (0..groups).for_each(|group| store.learn(group).unwrap());
     assert!(groups >= 2, "{groups} groups");
     // Group 0 is filled, but for half of a segment; the others have some places everywhere.
     for page in &pages {

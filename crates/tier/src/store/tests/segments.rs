@@ -214,6 +214,14 @@ pub(super) fn reopened(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
     store
 }
 
+/// As `reopened`, with the free space of all groups known.
+pub(super) fn reopened_and_learned(device: Arc<dyn Device>, log: &Arc<TestLog>) -> Store {
+    let store = reopened(device, log);
+    let groups = store.state.lock().space.groups();
+    (0..groups).for_each(|group| store.learn(group).unwrap());
+    store
+}
+
 /// Writes that have no whole segment leave the cleaner those that it needs.
 #[test]
 fn writes_without_a_whole_segment_take_the_fullest_and_leave_whole_ones() {
@@ -251,9 +259,7 @@ fn whole_segments_are_made_without_any_on_a_device_that_cannot_grow() {
     store.sync().unwrap();
     let places = store.statistics().places;
     drop(store);
-    let store = reopened(device, &log);
-    let groups = store.state.lock().space.groups();
-    (0..groups).for_each(|group| store.learn(group).unwrap());
+    let store = reopened_and_learned(device, &log);
     assert_eq!(store.state.lock().space.segments.whole(), 0);
     churn(&store, &log, &pages, 100, 10);
     let after = store.statistics();

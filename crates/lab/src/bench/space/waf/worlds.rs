@@ -95,7 +95,7 @@ impl Worlds {
         Ok(Worlds { dir: tempfile::tempdir()?, extent, seed, loaded, recorded })
     }
 
-    /// A database on a drive of so many bytes.
+    /// A database on a drive of `drive_bytes`.
     pub fn loaded(&self, load: Load, drive_bytes: u64) -> Result<std::sync::Arc<Loaded>, Failure> {
         let (extent, seed) = (self.extent, self.seed);
         self.loaded.get((load, drive_bytes), || {
