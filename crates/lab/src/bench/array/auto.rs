@@ -25,9 +25,9 @@ use std::time::Duration;
 /// Codes that both tables begin with: the best single one, that of the thesis for writes, and the
 /// worst. The store may have all.
 pub const BEGUN: [(usize, usize); 3] = [(1, 1), (4, 4), (1, 4)];
-/// How often loads are looked at, and for how long the tables are used until nothing is chosen.
-const LOOKS_EVERY: Duration = Duration::from_millis(20);
-/// Times that tables are used like that, at most.
+/// Looks at the loads while tables are used once.
+const LOOKS: u32 = 8;
+/// Times that tables are used, at most, until nothing is chosen.
 const USES_MAX: u64 = 6;
 /// How long moves take at most, without time of the devices.
 const MOVES_MAX: usize = 10_000;
@@ -96,7 +96,8 @@ fn choose(
 ) -> Result<(f64, [Code; 2]), Failure> {
     let machine = Machine::new(loaded, &cell.profile, seed)?;
     let options = cell.layout.options(cell.size.buffer).recovery_time(Duration::MAX);
-    let db = machine.open(options.choose_layouts_every(LOOKS_EVERY))?;
+    let used = cell.time * 8 / 5;
+    let db = machine.open(options.choose_layouts_every(used / LOOKS))?;
     let written = db.create_table_with(WRITTEN, TableSpec::raw().with_layout(layout_of(cell.begun)))?;
     let read = db.table(Rows::TABLE)?;
     for table in [&read, &written] {
@@ -105,8 +106,6 @@ fn choose(
     let warm = Length { rows: 2 * cell.size.frames(), time: Duration::MAX, stop };
     work::many(&db, loaded.what, 64, seed + 1, warm)?;
     let mut changes = 0;
-    // Eight looks, where 100 ms are measured.
-    let used = cell.time * 8 / 5;
     for turn in 1..=USES_MAX {
         machine.run_free(false);
         read_and_write(&db, loaded.what, (cell.readers, used, turn), (seed + 2, stop))?;

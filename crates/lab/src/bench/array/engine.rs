@@ -182,9 +182,7 @@ pub fn engine(bench: &Bench) -> Result<Figure, Failure> {
             raw.add(&format!("written, {readers} readers"), point(&found.value(|it| it.pages_written)));
             each.push(operations);
         }
-        // What is written until layouts are chosen may be more than the drive of a tiny run.
-        let begun = &auto::BEGUN[..bench.args.by_size(1, auto::BEGUN.len(), auto::BEGUN.len())];
-        for (at, &begun) in (all.len() + EACH.len()..).zip(begun) {
+        for (at, begun) in (all.len() + EACH.len()..).zip(auto::BEGUN) {
             let found = auto::measure(bench, code(begun), readers)?;
             let operations = found.value(auto::Found::operations);
             let point =

@@ -11,8 +11,8 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Rows between two looks at the clock.
-const LOOK_ROWS: u64 = 64;
+/// Rows of a scan between two looks at the clock.
+const SCANNED_AT_ONCE: u64 = 64;
 /// Most rows of a short range.
 const SHORT_MOST: u64 = 100;
 
@@ -58,15 +58,21 @@ fn counting(db: &Database, body: impl FnOnce() -> Result<Done, Failure>) -> Resu
     Ok(Done { missed: db.statistics().buffer.misses - before, ..done })
 }
 
-/// Repeats `step`, which returns the number of rows that it read, 0 at the end.
-fn repeat(length: Length<'_>, mut step: impl FnMut() -> Result<u64, firndb::Error>) -> Result<Done, Failure> {
-    let (began, mut rows, mut look_at) = (clock::now(), 0, LOOK_ROWS);
+/// Repeats `step`, which returns the number of rows that it read, 0 at the end. Looks at the clock
+/// whenever this number of rows was read: 1 where each may wait for a device, since a queue may be
+/// longer than all of the time.
+fn repeat(
+    length: Length<'_>,
+    look_rows: u64,
+    mut step: impl FnMut() -> Result<u64, firndb::Error>,
+) -> Result<Done, Failure> {
+    let (began, mut rows, mut look_at) = (clock::now(), 0, look_rows);
     loop {
         let more = step()?;
         rows += more;
         let over = more == 0 || rows >= length.rows;
         if over || rows >= look_at {
-            look_at = rows + LOOK_ROWS;
+            look_at = rows + look_rows;
             let took = began.elapsed();
             if over || took >= length.time || length.stop.load(Ordering::Relaxed) {
                 return Ok(Done { rows, seconds: took.as_secs_f64(), missed: 0 });
@@ -79,14 +85,14 @@ fn repeat(length: Length<'_>, mut step: impl FnMut() -> Result<u64, firndb::Erro
 pub fn scan(db: &Database, length: Length<'_>) -> Result<Done, Failure> {
     let (table, mut tx) = (Rows::table(db)?, db.snapshot());
     let mut cursor = tx.scan(&table, KeyRange::all(), Direction::Forward);
-    repeat(length, || Ok(u64::from(cursor.next(&mut tx)?.is_some())))
+    repeat(length, SCANNED_AT_ONCE, || Ok(u64::from(cursor.next(&mut tx)?.is_some())))
 }
 
 /// Reads the rows of a group by the index.
 pub fn fetch(db: &Database, group: u64, length: Length<'_>) -> Result<Done, Failure> {
     let (index, mut tx) = (Rows::index(db)?, db.snapshot());
     let mut cursor = tx.scan_index(&index, Rows::group(group), Direction::Forward);
-    repeat(length, || Ok(u64::from(cursor.next(&mut tx)?.is_some())))
+    repeat(length, SCANNED_AT_ONCE, || Ok(u64::from(cursor.next(&mut tx)?.is_some())))
 }
 
 /// Runs this number of clients side by side, each with a seed of its own.
@@ -120,7 +126,7 @@ pub fn points(
     counting(db, || {
         side_by_side(clients, seed, |mut rng| {
             let mut row = Vec::new();
-            repeat(length, || {
+            repeat(length, 1, || {
                 let found = db.snapshot().get_into(&table, &key(rng.below(rows.rows)), &mut row)?;
                 assert!(found, "every row is there");
                 Ok(1)
@@ -135,7 +141,7 @@ pub fn latency_us(db: &Database, rows: Rows, seed: u64, length: Length<'_>) -> R
     let table = Rows::table(db)?;
     let (mut rng, mut row, mut all) = (Rng::new(seed), Vec::new(), Vec::new());
     let done = counting(db, || {
-        repeat(length, || {
+        repeat(length, 1, || {
             let began = clock::now();
             let found = db.snapshot().get_into(&table, &key(rng.below(rows.rows)), &mut row)?;
             all.push(began.elapsed().as_secs_f64() * 1e6);
@@ -155,7 +161,7 @@ pub fn many(db: &Database, rows: Rows, each: usize, seed: u64, length: Length<'_
     let (mut rng, mut found) = (Rng::new(seed), firndb::Rows::new());
     let mut keys = vec![[0; 8]; each];
     counting(db, || {
-        repeat(length, || {
+        repeat(length, 1, || {
             keys.iter_mut().for_each(|to| *to = key(rng.below(rows.rows)));
             db.snapshot().get_many_into(&table, &keys, &mut found)?;
             assert!(found.iter().all(|row| row.is_some()), "every row is there");
@@ -174,7 +180,7 @@ pub fn short_ranges(
 ) -> Result<Done, Failure> {
     let table = Rows::table(db)?;
     side_by_side(clients, seed, |mut rng| {
-        repeat(length, || {
+        repeat(length, 1, || {
             let (first, most) = (rng.below(rows.rows), rng.between(1, SHORT_MOST));
             let (low, high) = (key(first), key(first + most));
             let range = KeyRange::new(Bound::Included(&low[..]), Bound::Excluded(&high[..]));
