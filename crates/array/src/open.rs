@@ -5,6 +5,7 @@ use crate::code::MEMBERS_MAX;
 use crate::label::Label;
 use crate::map::Map;
 use crate::members::{Member, MemberState, copy_budget, is_enough, readable};
+use firndb_base::DatabaseId;
 use firndb_base::sync::Arc;
 use firndb_device::{Device, DeviceError, DeviceErrorKind, Fill};
 
@@ -30,7 +31,7 @@ impl Array {
         let labels: Vec<Result<Label, String>> = found
             .iter()
             .enumerate()
-            .map(|(at, member)| label_of(member, at, found.len(), &options))
+            .map(|(at, member)| label_of(member, (at, found.len()), options.database))
             .collect();
         let first = labels
             .iter()
@@ -134,12 +135,20 @@ fn missing(why: &[String], what: &str) -> DeviceError {
     )
 }
 
+impl MemberToOpen {
+    /// Why an array of this database, of this number of members, leaves this one out, by its state and
+    /// its label; `None` if it would be used as number `at`.
+    #[must_use]
+    pub fn left_out(&self, at: usize, members: usize, database: DatabaseId) -> Option<String> {
+        label_of(self, (at, members), database).err()
+    }
+}
+
 /// The label of a member, or why it is none.
 fn label_of(
     member: &MemberToOpen,
-    at: usize,
-    members: usize,
-    options: &ArrayOptions,
+    (at, members): (usize, usize),
+    database: DatabaseId,
 ) -> Result<Label, String> {
     let name = &member.device.info().name;
     if member.state == MemberState::Struck {
@@ -148,8 +157,8 @@ fn label_of(
     match Label::read(&*member.device) {
         Err(error) => Err(error.message),
         Ok(None) => Err(format!("{name} is no member of an array")),
-        Ok(Some(label)) if label.database != options.database => {
-            Err(format!("{name} belongs to database {}, not to {}", label.database, options.database))
+        Ok(Some(label)) if label.database != database => {
+            Err(format!("{name} belongs to database {}, not to {database}", label.database))
         }
         Ok(Some(label)) if (label.member, label.members) != (at, members) => {
             Err(format!("{name} is member {} of {}, not {at} of {members}", label.member, label.members))

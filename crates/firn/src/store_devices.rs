@@ -10,7 +10,7 @@ use crate::engine::store_array_field::{StoreArrayField, StoreMember};
 use crate::error::Error;
 use crate::layouts::Layout;
 use crate::options::callbacks::StoreEvent;
-use firndb_array::MemberState;
+use firndb_array::{MemberState, MemberToOpen};
 use firndb_base::sync::Arc;
 use firndb_device::Device;
 use std::path::Path;
@@ -25,7 +25,8 @@ pub enum StoreMemberState {
     Filling,
     /// It failed, or missed writes: it is not used any more, and should be replaced.
     Lost,
-    /// It cannot be opened (only of a database that is not open).
+    /// It cannot be opened, or what is there is not the device that it was (only of a database that
+    /// is not open).
     Missing,
 }
 
@@ -224,7 +225,13 @@ pub fn store_status(dir: impl AsRef<Path>) -> Result<Option<StoreArrayStatus>, E
     let (_held, superblock) = directory::look_at_superblock(dir)?;
     let Some(field) = &superblock.extensions.store_array else { return Ok(None) };
     let device = |(member, known): (usize, &StoreMember)| {
-        let found = open_existing(&dir.join(&known.path));
+        let opened = open_existing(&dir.join(&known.path));
+        let bytes = opened.as_ref().map_or(0, |device| device.len());
+        let found = opened.map_err(|error| error.to_string()).and_then(|device| {
+            let (incarnation, state) = (known.incarnation, known.state);
+            let found = MemberToOpen { device: device, incarnation, state };
+            found.left_out(member, field.members.len(), superblock.database).map_or(Ok(()), Err)
+        });
         let state = match (&found, known.state) {
             (Err(_), MemberState::Active | MemberState::Rebuilding) => StoreMemberState::Missing,
             (_, state) => StoreMemberState::of(state),
@@ -233,11 +240,11 @@ pub fn store_status(dir: impl AsRef<Path>) -> Result<Option<StoreArrayStatus>, E
             member,
             path: known.path.clone(),
             state,
-            bytes: found.as_ref().map_or(0, |device| device.len()),
+            bytes,
             failed_reads: 0,
             repairs: 0,
             filled: (known.state == MemberState::Rebuilding).then_some((known.rebuilt, 0)),
-            trouble: found.err().map(|error| error.to_string()),
+            trouble: found.err(),
         }
     };
     let devices = field.members.iter().enumerate().map(device).collect();

@@ -1,5 +1,6 @@
 //! The arguments of `firn lab torture`.
 
+use super::store_devices::Shape;
 use clap::{Args, Subcommand};
 use firndb_cache_comparators::Compared;
 use firndb_console::size;
@@ -51,6 +52,10 @@ pub struct TortureKill {
     /// not given
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
+    /// Have each database's store be over several devices, of a drawn layout; after a kill, take
+    /// away as many as it survives now and then, and have new ones take their places
+    #[arg(long)]
+    pub store_array: bool,
     /// Start again with an empty directory after this number of rounds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub fresh_every: u32,
@@ -107,9 +112,23 @@ pub struct TortureChild {
     /// Its policy
     #[arg(long, value_parser = compared, default_value = "gsc")]
     pub cache_policy: Compared,
+    /// The number of the layout of a new store over several devices
+    #[arg(long, value_parser = shape)]
+    pub store_shape: Option<Shape>,
+    /// Put new devices in the places of lost ones
+    #[arg(long)]
+    pub replace_lost: bool,
+    /// Have pages of tables fragmented otherwise, again and again
+    #[arg(long)]
+    pub change_layouts: bool,
     /// Acknowledge before committing
     #[arg(long)]
     pub acknowledge_early: bool,
+}
+
+fn shape(number: &str) -> Result<Shape, String> {
+    let found = number.parse().ok().and_then(Shape::numbered);
+    found.ok_or_else(|| format!("there is no layout of number {number:?}"))
 }
 
 fn compared(name: &str) -> Result<Compared, String> {

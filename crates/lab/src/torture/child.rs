@@ -2,6 +2,7 @@
 //! parent once it has returned.
 
 use super::args::TortureChild;
+use super::store_devices;
 use crate::torture::acknowledgement::Message;
 use crate::torture::ledger::Ledger;
 use firndb::{CacheSettings, Commit, Database, Isolation, Options};
@@ -11,7 +12,7 @@ use firndb_tpcc::tables;
 use firndb_workloads::tpcc::{
     self, ClientOptions, LoadOptions, Mix, Population, Scale, Terminals, TpccClient,
 };
-use firndb_workloads::{Attempt, Client, CommitMode, DriverOptions, EngineError, Outcome};
+use firndb_workloads::{Attempt, Client, CommitMode, DriverOptions, EngineError, Outcome, Random};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub fn run(args: &TortureChild) -> Result<(), Failure> {
     if let Some(bytes) = args.cache {
         options = options.cache(|cache| cache.bytes(bytes).group_pages(16));
     }
+    let options = args.store_shape.map_or(options.clone(), |shape| shape.apply(options));
     let db = options.open(&args.dir)?;
     let ledger = Ledger::open(&db)?;
     let engine = tables::open(db.clone(), Isolation::Snapshot)?;
@@ -49,12 +51,28 @@ pub fn run(args: &TortureChild) -> Result<(), Failure> {
                 }
             });
         }
+        scope.spawn(|| {
+            if let Err(failure) = change_devices(&db, args) {
+                give_up(&failure);
+            }
+        });
         if args.tpcc_clients > 0
             && let Err(failure) = transactions(&engine, population, args)
         {
             give_up(&failure.into());
         }
     });
+    Ok(())
+}
+
+/// Changes the store beneath the clients, where it is over several devices.
+fn change_devices(db: &Database, args: &TortureChild) -> Result<(), Failure> {
+    if args.replace_lost {
+        store_devices::replace_lost(db)?;
+    }
+    if args.change_layouts {
+        store_devices::change_layouts(db, Random::new(args.run))?;
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use super::acknowledgement::Received;
 use super::args::TortureKill;
 use super::database;
+use super::store_devices::Shape;
 use firndb_cache_comparators::Compared;
 use firndb_console::Failure;
 use firndb_workloads::Random;
@@ -26,16 +27,27 @@ pub struct Setting {
     pub window: u32,
     log_devices: u32,
     policy: Option<Compared>,
+    /// Of a store over several devices: its shape, and what is done to it beside the clients.
+    shape: Option<Shape>,
+    replace_lost: bool,
+    change_layouts: bool,
 }
 
 impl Setting {
-    pub fn draw(random: &mut Random, log_devices: u32, policy: Option<Compared>) -> Setting {
+    pub fn draw(
+        random: &mut Random,
+        log_devices: u32,
+        (policy, shape): (Option<Compared>, Option<Shape>),
+    ) -> Setting {
         Setting {
             buffer: random.between(2, 24) << 20,
             checkpoint: 128 << (10 + random.between(0, 4)),
             window: if random.percent(30) { random.number(1, 50) } else { 0 },
             log_devices,
             policy,
+            shape,
+            replace_lost: shape.is_some() && random.percent(60),
+            change_layouts: shape.is_some() && random.percent(50),
         }
     }
 }
@@ -124,6 +136,15 @@ impl ChildRun<'_> {
         }
         if let (Some(bytes), Some(policy)) = (self.args.cache, self.setting.policy) {
             command.args(["--cache", &bytes.to_string(), "--cache-policy", &policy.name()]);
+        }
+        if let Some(shape) = self.setting.shape {
+            command.args(["--store-shape", &shape.number().to_string()]);
+        }
+        if self.setting.replace_lost {
+            command.arg("--replace-lost");
+        }
+        if self.setting.change_layouts {
+            command.arg("--change-layouts");
         }
         if self.args.acknowledge_early {
             command.arg("--acknowledge-early");

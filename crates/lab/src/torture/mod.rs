@@ -5,7 +5,8 @@
 //! moment: while it opens or recovers, right after a drawn number of acknowledgements, or after a
 //! drawn time. Then the database is opened here, and verified: the ledger ([`ledger`]), the counts
 //! and conditions of TPC-C ([`tpcc_book`]), and every page, tree, index and log block (`firn
-//! check`).
+//! check`). Where stores are over several devices, some of them are lost after kills
+//! ([`store_devices`]).
 //!
 //! What a kill shows: that nothing a commit promised is kept only in the process. What it cannot
 //! show is the loss of what the operating system or the device had not made durable; that is the
@@ -16,6 +17,7 @@ pub mod args;
 mod child;
 mod child_run;
 mod ledger;
+mod store_devices;
 mod tpcc_book;
 
 use acknowledgement::Received;
@@ -32,12 +34,15 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use store_devices::Shape;
 use tpcc_book::TpccBook;
 
 /// A file that says that a directory is this command's own.
 const MARK: &str = "made-by-firn-torture";
 /// Most child processes of a round.
 const KILLS_MAX: u64 = 4;
+/// Kills after which devices of the store are taken away, where it has several.
+const DEVICES_GO_PERCENT: u32 = 25;
 /// Log devices of databases, drawn for each.
 const LOG_DEVICES: [u32; 4] = [1, 2, 4, 7];
 
@@ -50,6 +55,8 @@ struct Known {
     log_devices: u32,
     /// Policy of its flash cache.
     policy: Option<Compared>,
+    /// Of its store, if that is over several devices.
+    shape: Option<Shape>,
 }
 
 /// What happened, over all rounds.
@@ -63,6 +70,7 @@ struct Totals {
     redone: u64,
     losers: u64,
     unfinished_creations: u64,
+    store_devices_lost: u64,
     recovery_seconds_max: f64,
 }
 
@@ -85,7 +93,7 @@ fn kill(args: &TortureKill) -> Result<(), Failure> {
     let config = json!({
         "rounds": args.rounds, "longest_ms": args.longest_ms, "clients": args.clients,
         "tpcc_clients": args.tpcc_clients, "warehouses": args.warehouses, "fresh_every": args.fresh_every,
-        "cache": args.cache,
+        "cache": args.cache, "store_array": args.store_array,
     });
     let mut conditions = Conditions::now("firn-torture/1", commit_of_source(), config, args.seed);
     let bar = progress::bar("killing", u64::from(args.rounds));
@@ -108,6 +116,7 @@ fn kill(args: &TortureKill) -> Result<(), Failure> {
             policy: args
                 .cache
                 .map(|_| Compared::ALL[random.between(0, Compared::ALL.len() as u64 - 1) as usize]),
+            shape: args.store_array.then(|| Shape::draw(&mut random)),
         });
         let outcome = one_round(args, (seed, stop), known, &mut random, &mut totals);
         rows.push(outcome.map_err(|failure| {
@@ -171,11 +180,14 @@ fn one_round(
     let kills = random.between(1, KILLS_MAX);
     let mut transfers_in_flight = 0;
     for _ in 0..kills {
-        let setting = Setting::draw(random, known.log_devices, known.policy);
+        let setting = Setting::draw(random, known.log_devices, (known.policy, known.shape));
         transfers_in_flight += u64::from(setting.window) + 1;
         let longest = Duration::from_millis(args.longest_ms);
         let child = ChildRun { args, seed, setting: &setting, fresh: !received.ready, longest };
         child.start_and_kill(random, &mut received)?;
+        if received.ready && known.shape.is_some() && random.percent(DEVICES_GO_PERCENT) {
+            totals.store_devices_lost += store_devices::take_away(&database(args), random)?;
+        }
         if stop.load(Ordering::SeqCst) {
             break;
         }
@@ -186,7 +198,7 @@ fn one_round(
     let verified = verify(args, known, &received, (transfers_in_flight, kills), totals)?;
     Ok(json!({
         "kills": kills, "acknowledged": received.commits, "log_devices": known.log_devices,
-        "cache_policy": known.policy.map(Compared::name),
+        "cache_policy": known.policy.map(Compared::name), "store": known.shape.map(Shape::name),
         "transfers": known.book.transfers(), "verified": verified,
     }))
 }
@@ -229,6 +241,12 @@ fn verify(
     if let Some(first) = report.damage.first() {
         return Err(Failure::new(format!("DAMAGED: {} faults, the first: {first}", report.faults)));
     }
+    if known.shape.is_some() {
+        let scrubbed = db.scrub(&mut |_, _| ())?;
+        if let Some(first) = scrubbed.damage.first() {
+            return Err(Failure::new(format!("DAMAGED: {} faults, the first: {first}", scrubbed.faults)));
+        }
+    }
     db.close()?;
     Ok(json!({
         "opening_seconds": seconds, "log_bytes": recovery.log_bytes, "redone": recovery.redone,
@@ -257,6 +275,9 @@ fn report(rows: &[Value], totals: &Totals, seconds: f64) {
         totals.losers,
         totals.recovery_seconds_max
     );
+    if totals.store_devices_lost > 0 {
+        say!("{} devices of stores were lost, none more than a store survives", totals.store_devices_lost);
+    }
     say!("no loss, no half transaction, no damage");
 }
 

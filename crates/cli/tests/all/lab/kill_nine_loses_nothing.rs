@@ -25,6 +25,21 @@ fn what_was_acknowledged_survives_and_the_rest_is_there_whole_or_not_at_all() {
 }
 
 #[test]
+fn stores_over_several_devices_survive_kills_and_lost_devices() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let command =
+        "lab torture kill --dir {db} --rounds 10 --longest-ms 500 --fresh-every 4 --seed 7 --store-array";
+    let command = format!("{command} --cache 4M --json {}", json.display());
+    let ran = run(&dir.path().join("t"), &command).ended(0);
+    ran.says("devices of stores were lost").says("no loss, no half transaction, no damage");
+    let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rounds = result["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 10);
+    assert!(rounds.iter().all(|round| round["store"].as_str().unwrap().contains(" over ")));
+}
+
+#[test]
 fn a_loss_is_seen() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("t");
