@@ -1,7 +1,7 @@
 //! Whether a device holds something, before it is made into something else.
 
 use crate::aligned::AlignedBuf;
-use crate::device::Device;
+use crate::device::{Device, Durability};
 use crate::error::DeviceError;
 use std::ops::Range;
 
@@ -25,6 +25,22 @@ pub fn find_contents(device: &dyn Device) -> Result<Option<u64>, DeviceError> {
         }
     }
     Ok(None)
+}
+
+/// Writes zeros over whatever [`find_contents`] finds, from the end on: what is first goes last. The
+/// rest of the device keeps what it has.
+pub fn erase_contents(device: &dyn Device) -> Result<(), DeviceError> {
+    for range in places(device.len(), device.info().logical_block as u64).into_iter().rev() {
+        let mut parts: Vec<_> = range.clone().step_by(READ as usize).collect();
+        while let Some(start) = parts.pop() {
+            let part = start..range.end.min(start + READ);
+            if find_in(device, part.clone())?.is_some() {
+                let zeros = AlignedBuf::zeroed((part.end - part.start) as usize);
+                device.write(part.start, &zeros, Durability::Durable)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// As [`find_contents`], and every byte is read.
@@ -61,8 +77,17 @@ fn find_in(device: &dyn Device, range: Range<u64>) -> Result<Option<u64>, Device
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Durability, Fill};
+    use crate::device::Fill;
     use crate::memory::MemoryDevice;
+
+    #[test]
+    fn what_is_erased_looks_empty_and_the_rest_stays() {
+        let far = (8 << 20) + 64 * 1024;
+        let device = device(64 << 20, &[0, 4096, 600 << 10, 4 << 20, far, (64 << 20) - 4096]);
+        erase_contents(&device).expect("in memory");
+        assert_eq!(find_contents(&device), Ok(None));
+        assert_eq!(find_contents_anywhere(&device), Ok(Some(far)));
+    }
 
     fn device(len: u64, traces: &[u64]) -> MemoryDevice {
         let device = MemoryDevice::with("m", 4096, u64::MAX);

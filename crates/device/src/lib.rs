@@ -40,7 +40,7 @@ pub mod trace;
 
 pub use absent::AbsentDevice;
 pub use aligned::AlignedBuf;
-pub use contents::{find_contents, find_contents_anywhere};
+pub use contents::{erase_contents, find_contents, find_contents_anywhere};
 pub use counting::{Count, Counting, DeviceCounts};
 pub use crash::{CrashDevice, CrashPlan, CrashReplay, Survival};
 pub use device::{Device, DeviceInfo, Durability, Fill, Io, IoOp};

@@ -16,7 +16,7 @@ use crate::error::Error;
 use firndb_array::Label;
 use firndb_base::{DatabaseId, crc32c};
 use firndb_device::{
-    AlignedBuf, Device, DeviceError, Durability, Fill, find_contents, find_contents_anywhere,
+    AlignedBuf, Device, DeviceError, Durability, Fill, erase_contents, find_contents, find_contents_anywhere,
 };
 use firndb_log::DeviceContents;
 
@@ -36,12 +36,13 @@ pub(crate) fn claim(device: &dyn Device, database: DatabaseId) -> Result<(), Dev
     device.write(0, &block, Durability::Durable)
 }
 
-/// Removes the claim, if there is one of this database: the caller needs a blank device.
+/// Removes the claim, if there is one of this database, and what an interrupted creation left behind
+/// it: the caller needs a device that looks empty.
 pub(crate) fn release(device: &dyn Device, database: DatabaseId) -> Result<(), DeviceError> {
-    if claimed_by(device)? == Some(database) {
-        device.write(0, &block_of(device), Durability::Durable)?;
+    match claimed_by(device)? == Some(database) {
+        true => erase_contents(device),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn claimed_by(device: &dyn Device) -> Result<Option<DatabaseId>, DeviceError> {

@@ -75,7 +75,7 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
     make_directory(dir)?;
     refuse_one_name_twice(dir, options)?;
     let superblock = file(&path, true)?;
-    build(dir, superblock, options, archives)
+    build(dir, (superblock, &[]), options, archives)
 }
 
 /// Opens the database in `dir` without changing anything: every file is opened for reading, under a

@@ -26,6 +26,7 @@ mod page_parts;
 mod profiles_decide_settings;
 mod queries;
 mod queries_spill;
+mod raw_devices;
 mod recovery;
 mod store_devices;
 mod support;

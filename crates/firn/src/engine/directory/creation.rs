@@ -4,7 +4,8 @@ use crate::engine::archiver::OpenArchive;
 use crate::engine::creation_mark::{self, Interrupted, Making};
 use crate::engine::devices::Devices;
 use crate::engine::directory::files::{
-    Access, exists, file, has_loose_end, make_directory, refuse_no_directory, released_file, whole_path,
+    Access, exists, file, has_loose_end, is_raw_device, make_directory, refuse_no_directory, released_file,
+    whole_path,
 };
 use crate::engine::directory::names::{
     SUPERBLOCK, own_files, refuse_one_name_twice, refuse_others, refuse_strangers, refuse_too_large,
@@ -18,6 +19,7 @@ use crate::options::Options;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, rng};
 use firndb_device::{Device, remove_file, sync_directory};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Removes what an interrupted creation left, and creates anew. The superblock's mark proves that
@@ -41,16 +43,18 @@ pub(super) fn recreate(
     refuse_one_name_twice(dir, options)?;
     remove_files(dir, interrupted, options)?;
     refuse_too_large(dir, options)?;
-    build(dir, superblock, options, archives)
+    build(dir, (superblock, &interrupted.ids), options, archives)
 }
 
+/// Creates a database whose superblock is to be on this device. Raw devices may hold what earlier
+/// creations left, which drew `former`.
 pub(super) fn build(
     dir: &Path,
-    superblock: Arc<dyn Device>,
+    (superblock, former): (Arc<dyn Device>, &[DatabaseId]),
     options: &Options,
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
-    let laid_out = lay_out(dir, superblock, Making::Creating, options)?;
+    let laid_out = lay_out(dir, (superblock, former), Making::Creating, options)?;
     let LaidOut { database, devices, members, store_paths, options } = laid_out;
     let engine = assembly::create(database, devices, members, &store_paths, &options, archives)?;
     Ok(engine)
@@ -67,10 +71,32 @@ pub(crate) struct LaidOut {
     pub options: Options,
 }
 
+/// Raw devices of a new database, by their paths: opened, and seen to be empty, or to hold what a
+/// creation left that drew one of `former`. They bear the first of these then, as the new mark has
+/// that one besides its own.
+fn raw_devices(
+    dir: &Path,
+    options: &Options,
+    former: &[DatabaseId],
+) -> Result<BTreeMap<PathBuf, Arc<dyn Device>>, Error> {
+    let mut raw: BTreeMap<PathBuf, Arc<dyn Device>> = BTreeMap::new();
+    for path in own_files(dir, options) {
+        if is_raw_device(&path)? {
+            let device = released_file(&path, Access::Writing)?;
+            claim::refuse_contents(&*device, former)?;
+            raw.insert(path, device);
+        }
+    }
+    for (device, before) in raw.values().zip(former.first().into_iter().cycle()) {
+        claim::claim(&**device, *before)?;
+    }
+    Ok(raw)
+}
+
 /// Marks the superblock's device, and creates and claims the other files.
 fn lay_out(
     dir: &Path,
-    superblock: Arc<dyn Device>,
+    (superblock, former): (Arc<dyn Device>, &[DatabaseId]),
     making: Making,
     options: &Options,
 ) -> Result<LaidOut, Error> {
@@ -81,7 +107,9 @@ fn lay_out(
         assembly::file_names(&assembly::members(options), &store_paths, cache_path.clone())
     };
     let database = DatabaseId(rng::entropy());
-    let made = |options: &Options| Interrupted { ids: vec![database], files: names(options) };
+    let raw = raw_devices(dir, options, former)?;
+    let ids: Vec<DatabaseId> = [database].iter().chain(former.first()).copied().collect();
+    let made = |options: &Options| Interrupted { ids: ids.clone(), files: names(options) };
     creation_mark::mark(&superblock, making, &made(options))?;
     let mut options = options.clone().with_measured_profile(dir)?;
     if options.log.probe_devices {
@@ -94,7 +122,8 @@ fn lay_out(
     let members: Vec<Member> = assembly::members(&options);
     let mut logs = Vec::new();
     let make = |path: &str| -> Result<Arc<dyn Device>, Error> {
-        let device = file(&dir.join(path), true)?;
+        let path = dir.join(path);
+        let device = raw.get(&path).map_or_else(|| file(&path, true), |device| Ok(device.clone()))?;
         claim::claim(&*device, database)?;
         Ok(device)
     };
@@ -119,6 +148,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
     refuse_mixed_archive(Some(dir), options)?;
     let path = dir.join(SUPERBLOCK);
     refuse_one_name_twice(dir, options)?;
+    let mut former = Vec::new();
     let superblock = if exists(&path)? {
         let superblock = file(&path, false)?;
         match Superblock::read(&superblock)? {
@@ -126,6 +156,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
             Found::Creating(interrupted) | Found::Restoring(interrupted) => {
                 refuse_others(dir, &interrupted.files, options)?;
                 remove_files(dir, &interrupted, options)?;
+                former = interrupted.ids;
             }
             Found::Database(_) => {
                 return Err(Error::exists(format!(
@@ -144,14 +175,14 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
         refuse_one_name_twice(dir, options)?;
         file(&path, true)?
     };
-    lay_out(dir, superblock, Making::Restoring, options)
+    lay_out(dir, (superblock, &former), Making::Restoring, options)
 }
 
 /// Removes what an interrupted creation left: of the files that its mark names, those that bear its
 /// id, or that nothing was written to, after their locks were taken. The mark alone proves nothing:
 /// between it and its files another database may have created files of these names, and the
 /// directory may belong to another program. So a name that leads out of the directory counts only
-/// if the options name the file as well.
+/// if the options name the file as well. Raw devices stay as they are, for [`lay_out`].
 ///
 /// Errors: `InUse`, `Unusable`: a file is not the creation's own. None is removed then.
 fn remove_files(dir: &Path, interrupted: &Interrupted, options: &Options) -> Result<(), Error> {
@@ -169,7 +200,7 @@ fn remove_files(dir: &Path, interrupted: &Interrupted, options: &Options) -> Res
     let mut own: Vec<(PathBuf, Arc<dyn Device>)> = Vec::new();
     for file in &interrupted.files {
         let path = dir.join(file);
-        if !exists(&path)? {
+        if !exists(&path)? || is_raw_device(&path)? {
             continue;
         }
         let whole = whole_path(&path);

@@ -91,6 +91,16 @@ pub(super) fn has_loose_end(path: &Path, device: &dyn Device) -> Result<bool, Er
     Ok(found.is_file() && found.len() != device.len())
 }
 
+/// Whether a raw device is there, not a file.
+pub(super) fn is_raw_device(path: &Path) -> Result<bool, Error> {
+    use std::os::unix::fs::FileTypeExt;
+    if !exists(path)? {
+        return Ok(false);
+    }
+    let found = std::fs::metadata(path).map_err(|error| Error::of_path(path, error))?;
+    Ok(found.file_type().is_block_device())
+}
+
 pub(super) fn exists(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(|error| Error::of_path(path, error))
 }

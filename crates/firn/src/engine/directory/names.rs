@@ -1,6 +1,6 @@
 //! The names of a database's files, and what must not lie there before it is created.
 
-use crate::engine::directory::files::{exists, whole_path};
+use crate::engine::directory::files::{exists, is_raw_device, whole_path};
 use crate::engine::superblock::Superblock;
 use crate::engine::{assembly, cache};
 use crate::error::Error;
@@ -54,11 +54,12 @@ pub(super) fn refuse_one_name_twice(dir: &Path, options: &Options) -> Result<(),
 }
 
 /// Refuses to create a database over files of the same names, except for those that `marked` names:
-/// they may belong to a database that lost its superblock.
+/// they may belong to a database that lost its superblock. Of raw devices, which are there always,
+/// the contents are looked at when they are claimed.
 pub(super) fn refuse_others(dir: &Path, marked: &[String], options: &Options) -> Result<(), Error> {
     let marked: Vec<PathBuf> = marked.iter().map(|file| whole_path(&dir.join(file))).collect();
     for path in own_files(dir, options) {
-        if exists(&path)? && !marked.contains(&whole_path(&path)) {
+        if exists(&path)? && !is_raw_device(&path)? && !marked.contains(&whole_path(&path)) {
             return Err(Error::damaged(format!(
                 "{} exists but {} does not, or is empty: this may be a database that lost its superblock; restore it, or remove the files to begin anew",
                 path.display(),
@@ -93,12 +94,15 @@ pub(super) fn refuse_strangers(dir: &Path) -> Result<(), Error> {
 }
 
 /// Refuses to create files that are larger than the free space of their file systems, before
-/// trying: some file systems report that only when they are full.
+/// trying: some file systems report that only when they are full. A raw device has its own space.
 pub(super) fn refuse_too_large(dir: &Path, options: &Options) -> Result<(), Error> {
     let logs = assembly::members(options).into_iter().map(|member| (dir.join(&member.path), member.bytes));
     let cache = cache::path(None, options).map(|path| (dir.join(path), options.cache.bytes.unwrap_or(0)));
     let mut wanted: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     for (path, bytes) in logs.chain(cache) {
+        if is_raw_device(&path)? {
+            continue;
+        }
         // The directory may not exist yet.
         let Some((at, found)) = path.ancestors().skip(1).find_map(|at| {
             let at = if at.as_os_str().is_empty() { Path::new(".") } else { at };

@@ -73,6 +73,7 @@ fn blocks_of(store: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn run(cell: &Cell, stop: &std::sync::atomic::AtomicBool) -> Result<Found, Failure> {
+    std::fs::create_dir_all(&cell.dir)?;
     let dir = tempfile::tempdir_in(&cell.dir)?;
     let mut options = Options::new().buffer_bytes(64 << 20);
     if let Some(store) = &cell.store {

@@ -1,0 +1,175 @@
+//! A database on raw devices: created on empty ones only, in place of what an interrupted creation
+//! left, and with the space of dropped tables given back. On loop devices, so it needs root: run it
+//! with `--ignored`.
+
+use firndb::device::{Calls, Device, DeviceErrorKind, Fault, FaultPlan, FaultRule, Faulty, When};
+use firndb::{Database, ErrorKind, Options};
+use firndb_base::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("the program exists");
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+/// Loop devices over sparse files, removed in the end.
+struct Loops {
+    dir: tempfile::TempDir,
+    paths: Vec<PathBuf>,
+}
+
+impl Loops {
+    fn new(mebibytes: &[u64]) -> Loops {
+        let mut made = Loops { dir: tempfile::tempdir().unwrap(), paths: Vec::new() };
+        for (at, mib) in mebibytes.iter().enumerate() {
+            let image = made.image(at);
+            std::fs::File::create(&image).unwrap().set_len(mib * MIB).unwrap();
+            made.paths.push(PathBuf::from(run("losetup", &["-f", "--show", image.to_str().unwrap()])));
+        }
+        made
+    }
+
+    fn image(&self, at: usize) -> PathBuf {
+        self.dir.path().join(format!("image.{at}"))
+    }
+
+    fn db(&self) -> PathBuf {
+        self.dir.path().join("db")
+    }
+
+    /// Log, flash cache, and the store over all others.
+    fn options(&self) -> Options {
+        let options = Options::new().buffer_bytes(4 << 20).store_paths(&self.paths[2..]);
+        let options = options.log(|log| log.paths(vec![self.paths[0].clone()]).bytes(16 * MIB));
+        options.cache(|cache| cache.path(&self.paths[1]).bytes(8 * MIB))
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            let _ = Command::new("losetup").arg("-d").arg(path).status();
+        }
+    }
+}
+
+fn fill(db: &Database, bytes: usize) {
+    let table = db.create_table("rows").unwrap();
+    for first in (0..20_000u32).step_by(500) {
+        db.transact(|tx| {
+            (first..first + 500).try_for_each(|n| tx.insert(&table, &n.to_be_bytes(), &vec![n as u8; bytes]))
+        })
+        .unwrap();
+    }
+}
+
+fn verify(db: &Database, bytes: usize) {
+    let table = db.open_table("rows").unwrap();
+    let mut tx = db.snapshot();
+    for n in 0..20_000u32 {
+        assert_eq!(tx.get(&table, &n.to_be_bytes()).unwrap().as_deref(), Some(&vec![n as u8; bytes][..]));
+    }
+    let report = db.check(&mut |_| ()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.damage);
+}
+
+fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let device = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    device.write_all_at(bytes, offset).unwrap();
+    device.sync_all().unwrap();
+}
+
+/// Cause: anything that was there before a creation was taken for a file of a lost database. Effect: no
+/// database could be created on raw devices by their paths.
+#[test]
+#[ignore = "needs root and loop devices"]
+fn log_cache_and_store_are_on_raw_devices() {
+    for stores in [1, 3] {
+        let devices = Loops::new(&vec![64; 2 + stores]);
+        let options = || devices.options().store_survives(usize::from(stores > 1));
+        // Something is on one of them: nothing is touched, and nothing created.
+        write_at(&devices.paths[2], 4096, b"precious");
+        let refused = options().open(devices.db()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::BadArgument, "{refused}");
+        assert!(refused.to_string().contains("is not empty"), "{refused}");
+        let mut begins = [0; 4096];
+        std::io::Read::read_exact(&mut std::fs::File::open(&devices.paths[0]).unwrap(), &mut begins).unwrap();
+        assert_eq!(begins, [0; 4096], "the others were not touched");
+        write_at(&devices.paths[2], 4096, &[0; 8]);
+
+        let db = options().open(devices.db()).unwrap();
+        fill(&db, 200);
+        db.close().unwrap();
+        let again = options().open(devices.dir.path().join("other")).unwrap_err();
+        assert!(again.to_string().contains("is not empty"), "{again}");
+        let db = options().open(devices.db()).unwrap();
+        verify(&db, 200);
+        db.close().unwrap();
+    }
+}
+
+/// What a crash leaves of a creation on raw devices, at whatever write, is taken by the next one.
+#[test]
+#[ignore = "needs root and loop devices"]
+fn an_interrupted_creation_is_begun_anew_on_the_same_devices() {
+    let devices = Loops::new(&[64, 64, 64]);
+    let mut interrupted = 0;
+    for write in (0..).step_by(3) {
+        // Two in a row: of the first there may be what the second had not claimed yet.
+        let mut fired = 0;
+        for write in [write, write / 2] {
+            let plan = FaultPlan::new(1);
+            plan.add(FaultRule {
+                calls: Calls::Writes,
+                device: None,
+                when: When::From(write),
+                fault: Fault::Fail(DeviceErrorKind::Failed),
+            });
+            let faults = plan.clone();
+            let failing = devices
+                .options()
+                .wrap_devices(move |_, device| Ok(Arc::new(Faulty::new(device, &faults)) as Arc<dyn Device>));
+            interrupted += u64::from(failing.open(devices.db()).is_err());
+            fired += plan.fired();
+        }
+        let db =
+            devices.options().open(devices.db()).unwrap_or_else(|error| panic!("write {write}: {error}"));
+        if fired == 0 {
+            break;
+        }
+        assert!(db.table_names().is_empty());
+        db.close().unwrap();
+        std::fs::remove_dir_all(devices.db()).unwrap();
+        devices.paths.iter().for_each(|path| drop(run("blkdiscard", &[path.to_str().unwrap()])));
+    }
+    assert!(interrupted > 5, "{interrupted} creations were interrupted");
+}
+
+/// The image behind a thinly provisioned store has the blocks of a dropped table no more.
+#[test]
+#[ignore = "needs root and loop devices"]
+fn a_raw_store_gives_back_what_was_dropped() {
+    use std::os::unix::fs::MetadataExt;
+    let devices = Loops::new(&[64, 64, 128]);
+    let blocks = || std::fs::metadata(devices.image(2)).unwrap().blocks() * 512;
+    let log = devices.paths[0].clone();
+    let options = Options::new().store_path(&devices.paths[2]).log(|it| it.paths(vec![log]).bytes(16 * MIB));
+    let db = options.open(devices.db()).unwrap();
+    // Several groups of pages.
+    fill(&db, 2000);
+    db.checkpoint().unwrap();
+    let filled = blocks();
+    db.drop_table("rows").unwrap();
+    let begun = Instant::now();
+    while blocks() > filled / 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} of {filled} bytes are still taken", blocks());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    db.close().unwrap();
+}
