@@ -2,7 +2,7 @@
 
 use crate::database::Handle;
 use crate::error::{Error, ErrorKind};
-use crate::layouts::Layout;
+use crate::layout::Layout;
 use crate::transaction::Transaction;
 use firndb_base::TreeId;
 use firndb_base::sync::Arc;
