@@ -101,8 +101,10 @@ impl Engine {
     ///
     /// Errors: `BadArgument` if the store has no such layout.
     pub(crate) fn layout_of_new(&self, spec: &TableSpec) -> Result<Fragmentation, Error> {
-        self.check_layout(spec.layout)?;
-        Ok(spec.layout.kept(None, false))
+        let by_options = || if self.codes().is_empty() { Layout::AsStore } else { self.options.table_layout };
+        let layout = spec.layout.unwrap_or_else(by_options);
+        self.check_layout(layout)?;
+        Ok(layout.kept(None, false))
     }
 
     fn check_layout(&self, layout: Layout) -> Result<(), Error> {

@@ -67,6 +67,32 @@ fn auto_is_kept_and_begins_with_what_the_table_has() {
     assert!(refused.to_string().contains("one device") && one.store_loads().is_none(), "{refused}");
 }
 
+/// What the options say holds for new tables without a layout of their own, and where the store has
+/// several devices.
+#[test]
+fn layouts_follow_loads_by_default_where_the_options_say_so() {
+    let (bed, own) = (Bed::memory(4), Layout::fragments(3, 4));
+    let auto = |options: Options| options.table_layout(Layout::Auto);
+    let db = auto(over((1, 2, 4))).create_on(bed.devices()).unwrap();
+    let rows = db.create_table("rows").unwrap();
+    let fixed = db.create_table_with("fixed", TableSpec::raw().with_layout(own)).unwrap();
+    let plain = db.create_table_with("plain", TableSpec::raw().with_layout(Layout::AsStore)).unwrap();
+    let loaded = db.load_table("loaded", TableSpec::raw(), []).unwrap();
+    let layouts = [&rows, &fixed, &plain, &loaded].map(|table| table.layout().unwrap());
+    assert_eq!(layouts, [Layout::Auto, own, Layout::AsStore, Layout::Auto]);
+    drop((rows, fixed, plain, loaded));
+    db.close().unwrap();
+    let db = small().table_layout(own).open_on(bed.devices()).unwrap();
+    assert_eq!(db.table("rows").unwrap().layout().unwrap(), Layout::Auto, "tables keep theirs");
+    assert_eq!(db.create_table("new").unwrap().layout().unwrap(), own);
+    db.close().unwrap();
+    let db = small().table_layout(Layout::fragments(1, 1)).open_on(bed.devices()).unwrap();
+    let refused = db.create_table("newer").unwrap_err();
+    assert!(refused.to_string().contains("no layout 1 of 1"), "{refused}");
+    let one = auto(small()).create_on(Bed::memory(1).devices()).unwrap();
+    assert_eq!(one.create_table("rows").unwrap().layout().unwrap(), Layout::AsStore);
+}
+
 /// A restart begins the walk anew where the catalog says that pages are to be moved; a layout that
 /// a user fixes meanwhile ends it.
 #[test]
