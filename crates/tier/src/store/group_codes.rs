@@ -37,6 +37,15 @@ pub struct CodeWalk {
     pub left: u64,
 }
 
+/// What [`Store::move_pages`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Pages moved.
+    pub moved: u64,
+    /// Pages that stayed where they were, for lack of a group of their code.
+    pub left: u64,
+}
+
 impl Store {
     /// Has groups take the codes that trees ask for. Called once, before anything is written.
     pub fn attach_codes(&self, codes: Arc<dyn GroupCodes>) {
@@ -199,11 +208,11 @@ impl Store {
 
     /// Moves those of `pages`, about a batch at most, that lie in groups of another code than
     /// `tree` has, and are pages of that tree: any may have been freed meanwhile, and be of
-    /// another. What lies right is not read. Returns how many stayed where they were, for lack of a
-    /// group of the code; `None` if something else was done first: then the call is to be repeated.
+    /// another. What lies right is not read. `None` if something else was done first: then the call
+    /// is to be repeated.
     ///
     /// Errors: those of devices and of the log. Damaged pages stay where they are.
-    pub fn move_pages(&self, tree: u32, pages: &[PageId]) -> Result<Option<u64>, TierError> {
+    pub fn move_pages(&self, tree: u32, pages: &[PageId]) -> Result<Option<Moved>, TierError> {
         self.poison.check()?;
         if !self.journal()?.has_spare() {
             return Err(super::vacate::log_is_nearly_full());
@@ -212,7 +221,7 @@ impl Store {
         if let Some(group) = unlearned {
             return self.learn(group).map(|()| None);
         }
-        let mut left = 0;
+        let mut moved = Moved::default();
         let mut elsewhere = {
             let (looked, _pins) = self.look_all(pages);
             let mut state = self.state.lock();
@@ -225,7 +234,7 @@ impl Store {
             let mut elsewhere: Vec<PageId> =
                 found.filter(|(_, looked)| is_elsewhere(looked, &state)).map(|(page, _)| page).collect();
             if !(state.space.has_places(wanted) || self.may_provide(&mut state, wanted)) {
-                left = elsewhere.len() as u64;
+                moved.left = elsewhere.len() as u64;
                 elsewhere.clear();
             }
             elsewhere
@@ -234,6 +243,7 @@ impl Store {
             let of_tree = |_: PageId, image: &[u8]| tree_of(image) == tree;
             let rewritten = self.rewrite_if(&elsewhere, Stream::Moved, &of_tree);
             count(&self.counters.images_moved, rewritten.written);
+            moved.moved += rewritten.written as u64;
             match rewritten.outcome {
                 // It stays where it is, and reading it reports it.
                 Err(error) if error.concerns_the_page() => {}
@@ -242,7 +252,7 @@ impl Store {
             // They were written meanwhile. If that waits as a delta, the image is where it was.
             elsewhere = rewritten.declined;
         }
-        Ok(Some(left))
+        Ok(Some(moved))
     }
 
     /// Pages of the page map, those of pages that are not allocated included.
