@@ -130,8 +130,12 @@ impl Job {
                 let mut batch: Vec<Io<'_>> = writes.iter().map(Write::as_io).collect();
                 let began = clock::now();
                 device.submit(&mut batch);
-                let bytes = writes.iter().map(|write| write.data.len()).sum();
-                service.ended(Transfer::Write, (began, clock::now()), (writes.len(), bytes));
+                let now = clock::now();
+                // A device that refuses at once says nothing of what writes take.
+                if batch.iter().all(|io| io.outcome.is_ok()) {
+                    let bytes = writes.iter().map(|write| write.data.len()).sum();
+                    service.ended(Transfer::Write, (began, now), (writes.len(), bytes));
+                }
                 let outcomes: Vec<Result<(), DeviceError>> = batch.into_iter().map(|io| io.outcome).collect();
                 let failed = writes.iter().zip(outcomes);
                 failed.filter_map(|(write, outcome)| Some(fail(write.io, outcome.err()?))).collect()

@@ -14,7 +14,8 @@ const SMALLEST: u32 = 9;
 const SIZES: usize = 12;
 /// Fewer transfers of a size say nothing.
 const SAMPLES_MIN: u64 = 32;
-/// Beyond this number of transfers the counts of a size are halved: older ones then count less.
+/// Beyond this number of transfers the counts of a size are halved where they are counted, so that
+/// older ones count less. Who reads the counts changes nothing.
 const SAMPLES_MAX: u64 = 1 << 14;
 
 /// Transfers of about the same size.
@@ -23,6 +24,22 @@ struct Size {
     count: AtomicU64,
     bytes: AtomicU64,
     ns: AtomicU64,
+}
+
+impl Size {
+    fn add(&self, count: u64, bytes: u64, ns: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.ns.fetch_add(ns, Ordering::Relaxed);
+        let now = self.count.fetch_add(count, Ordering::Relaxed) + count;
+        // The thread that halves the number halves the others, too.
+        let is_to_age = now > SAMPLES_MAX
+            && self.count.compare_exchange(now, now / 2, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_to_age {
+            for sum in [&self.bytes, &self.ns] {
+                let _ = sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| Some(sum / 2));
+            }
+        }
+    }
 }
 
 /// Of one member.
@@ -66,9 +83,7 @@ impl ServiceTimes {
         let ns = self.busy_ns(began, now);
         if let Some(each) = bytes.checked_div(count) {
             let size = &self.of(transfer)[class(each)];
-            size.count.fetch_add(count as u64, Ordering::Relaxed);
-            size.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            size.ns.fetch_add(ns, Ordering::Relaxed);
+            size.add(count as u64, bytes as u64, ns);
         }
     }
 
@@ -113,11 +128,6 @@ pub(crate) fn measured<'a>(
             let count = size.count.load(Ordering::Relaxed);
             let (bytes, ns) = (size.bytes.load(Ordering::Relaxed), size.ns.load(Ordering::Relaxed));
             *sum = (sum.0 + count, sum.1 + bytes, sum.2 + ns);
-            if count > SAMPLES_MAX {
-                size.count.fetch_sub(count / 2, Ordering::Relaxed);
-                size.bytes.fetch_sub(bytes / 2, Ordering::Relaxed);
-                size.ns.fetch_sub(ns / 2, Ordering::Relaxed);
-            }
         }
     }
     // Count, mean bytes, and mean microseconds of each size.
@@ -223,5 +233,32 @@ mod tests {
         assert_eq!((found.mean_bytes, found.mean_us), (4096.0, 35.0));
         times.forget();
         assert_eq!(measured([&times].into_iter(), Transfer::Write), None);
+    }
+
+    /// Cause: the counts were halved where they were read. Effect: each status report made older
+    /// transfers count less, and several at once could take more from a count than it had.
+    #[test]
+    fn older_transfers_count_less_and_reading_the_counts_changes_nothing() {
+        let times = ServiceTimes::default();
+        let mut at = 0;
+        let mut transfers = |count: u64, us: u64, bytes: usize| {
+            for _ in 0..count {
+                let began = Moment::from_nanos(at);
+                at += us * 1000;
+                times.ended(Transfer::Read, (began, Moment::from_nanos(at)), (1, bytes));
+            }
+        };
+        let found = || measured([&times].into_iter(), Transfer::Read).unwrap();
+        transfers(SAMPLES_MAX, 100, 1024);
+        transfers(1000, 100, 4096);
+        let first = found();
+        (0..20).for_each(|_| assert_eq!(found(), first));
+        // The device is four times as slow from now on, and soon nothing else is known.
+        transfers(4 * SAMPLES_MAX, 400, 1024);
+        let second = found();
+        (0..20).for_each(|_| assert_eq!(found(), second));
+        assert!(second.cost.of(1024) > 380.0, "{second:?}");
+        let counted = times.reads[class(1024)].count.load(Ordering::Relaxed);
+        assert!((SAMPLES_MAX / 2..=SAMPLES_MAX).contains(&counted), "{counted}");
     }
 }

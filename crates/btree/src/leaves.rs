@@ -93,6 +93,33 @@ impl Tree {
         self.next_nodes((from, to, direction), 1, max, out).map(drop)
     }
 
+    /// Appends to `out` the pages of the nodes of `level` from `from` on, at most `max`, in key
+    /// order, and returns where the one after them begins; `None` if there is none. None are found
+    /// where no node of that level has a parent, but for a leaf that is the root. What lies below a
+    /// node that cannot be read is passed over.
+    ///
+    /// Called from each position to the next, this finds every page that is a node of that level
+    /// from before the first call to the end of the last, whatever splits and merges there are: a
+    /// node from `from` on holds keys from there on as long as there is one, since it gives away
+    /// those of one end or all of them, with its page.
+    pub fn nodes_from(
+        &self,
+        level: u8,
+        from: &Position,
+        max: usize,
+        out: &mut Vec<PageId>,
+    ) -> Result<Option<Position>, TreeError> {
+        let direction = Direction::Forward;
+        let next = match self.next_nodes((from, None, direction), level, max, out) {
+            Err(error) if error.concerns_a_page() => {
+                self.past_child(from.target(direction), level.saturating_add(2))
+            }
+            outcome => outcome,
+        }?;
+        // A damaged node may lead back.
+        Ok(next.filter(|next| from.is_before(next)))
+    }
+
     /// [`Tree::next_leaves`], of the nodes of a level.
     fn next_nodes(
         &self,
@@ -199,6 +226,17 @@ impl Position {
             Direction::Forward => Position::At(key),
             Direction::Backward => Position::Past(key),
         }))
+    }
+
+    /// Whether a scan forward that stands here comes to `other` later.
+    fn is_before(&self, other: &Position) -> bool {
+        match (self, other) {
+            (_, Position::Start) => false,
+            (Position::Start, _) => true,
+            (Position::At(key) | Position::Past(key), Position::At(other) | Position::Past(other)) => {
+                key < other
+            }
+        }
     }
 
     /// Whether a scan to `to` that stands here has no key ahead.

@@ -157,14 +157,9 @@ impl Database {
         };
         let before = (engine.store_bytes(), self.statistics());
         let mut renumbered = 0;
-        let moves_wait = |wait: bool| {
-            engine.devices.store_array.iter().for_each(|it| it.layouts.set_waiting(wait));
-        };
-        moves_wait(true);
-        let outcome = engine.compact(progress, &mut renumbered);
-        engine.store.abandon_compaction();
-        moves_wait(false);
-        let complete = outcome?;
+        let running = Running::begin(engine);
+        let complete = engine.compact(progress, &mut renumbered)?;
+        drop(running);
         // What was freed is durable then, and the log short.
         engine.checkpoint_all()?;
         let after = (engine.store_bytes(), self.statistics());
@@ -180,6 +175,24 @@ impl Database {
             groups_emptied: after.store.groups_emptied - before.store.groups_emptied,
             deltas_gathered: after.store.deltas_gathered - before.store.deltas_gathered,
         })
+    }
+}
+
+/// A compaction that runs. However it ends, and be it by a panic of its caller's, groups that it
+/// was emptying are in use again then, and pages are moved to the layouts of their tables.
+struct Running<'e>(&'e Engine);
+
+impl Running<'_> {
+    fn begin(engine: &Engine) -> Running<'_> {
+        engine.devices.store_array.iter().for_each(|it| it.layouts.set_waiting(true));
+        Running(engine)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.store.abandon_compaction();
+        self.0.devices.store_array.iter().for_each(|it| it.layouts.set_waiting(false));
     }
 }
 

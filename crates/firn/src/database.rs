@@ -205,10 +205,9 @@ impl Database {
     pub fn create_table_with(&self, name: &str, spec: TableSpec) -> Result<Table, Error> {
         let engine = self.engine();
         engine.check_writable()?;
-        engine.check_layout(spec.layout)?;
+        let kind = (spec.kind.clone(), engine.layout_of_new(&spec)?);
         let inner = engine.write(|| {
-            let kind = (spec.kind.clone(), spec.layout.kept(None));
-            Ok(engine.catalog.create_fragmented_table(name, kind, spec.indexes.clone())?)
+            Ok(engine.catalog.create_fragmented_table(name, kind.clone(), spec.indexes.clone())?)
         })?;
         engine.place_trees()?;
         Ok(Table { inner, handle: self.handle.clone() })
@@ -285,8 +284,7 @@ impl Database {
         engine.admit()?;
         let (memory, spill) = (engine.options.index_build_bytes, engine.queries.spill.get().cloned());
         let limits = BuildLimits { memory, spill, cancel };
-        engine.catalog.create_index(&table.inner, index, &limits)?;
-        engine.place_trees()
+        engine.create_index(&table.inner, index, &limits)
     }
 
     /// Drops a secondary index.

@@ -1,95 +1,16 @@
-//! How pages of tables are fragmented over the store's devices, where it has several.
+//! Layouts of tables, where the store has several devices: setting them, moving pages to them.
 
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::table::Table;
+use crate::layout::Layout;
+use crate::table::{Table, TableSpec};
 use firndb_array::Code;
 use firndb_base::Progress;
-use firndb_table::{Chosen, Fragmentation, Fragments};
+use firndb_table::{BuildLimits, Fragmentation, IndexSpec};
 use firndb_tier::store::CodeWalk;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::ControlFlow;
-
-/// How the pages of a table and of its indexes are fragmented over the devices of a store that has
-/// several. Whole pages, which are those of page files and of large values, are as the store's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Layout {
-    /// As the store's: [`Options::store_survives`] or [`Options::store_code`].
-    ///
-    /// [`Options::store_survives`]: crate::Options::store_survives
-    /// [`Options::store_code`]: crate::Options::store_code
-    #[default]
-    AsStore,
-    /// Each page becomes `written` fragments on as many devices, any `needed` of which give it
-    /// back. It survives at least as many lost devices as the store's own code does, and takes no
-    /// more space than that, or than [`Options::store_widest`].
-    ///
-    /// With `needed` 1 a read occupies one device; the larger it is, the fewer bytes a write has.
-    ///
-    /// [`Options::store_widest`]: crate::Options::store_widest
-    Fragments {
-        /// From 1 to `written`.
-        needed: usize,
-        /// At most the number of devices.
-        written: usize,
-    },
-    /// By the load of the table: as it is at first, then whatever promises a fifth more operations
-    /// and repays the moves of its pages within ten minutes. Background work looks at loads every
-    /// ten seconds, and moves pages in a quarter of the time
-    /// ([`Database::store_loads`], [`Table::layout_now`]).
-    Auto,
-}
-
-impl Layout {
-    fn of(code: Code) -> Layout {
-        Layout::Fragments { needed: code.needed(), written: code.written() }
-    }
-
-    /// `written` fragments, any `needed` of which give a page back.
-    #[must_use]
-    pub fn fragments(needed: usize, written: usize) -> Layout {
-        Layout::Fragments { needed, written }
-    }
-
-    /// As the catalog holds it, of a table that has fragments now, or is as the store.
-    pub(crate) fn kept(self, now: Option<Fragments>) -> Fragmentation {
-        let byte = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
-        match self {
-            Layout::AsStore => Fragmentation::default(),
-            Layout::Fragments { needed, written } => {
-                Fragmentation::by_user(Some(Fragments { needed: byte(needed), written: byte(written) }))
-            }
-            Layout::Auto => Fragmentation { fragments: now, chosen: Chosen::ByLoad { moving: false } },
-        }
-    }
-
-    /// What a table has.
-    pub(crate) fn of_table(kept: Fragmentation) -> Layout {
-        match kept.chosen {
-            Chosen::ByUser => Layout::now(kept),
-            Chosen::ByLoad { .. } => Layout::Auto,
-        }
-    }
-
-    /// What pages of a table have, or will.
-    pub(crate) fn now(kept: Fragmentation) -> Layout {
-        kept.fragments
-            .map_or(Layout::AsStore, |it| Layout::fragments(usize::from(it.needed), usize::from(it.written)))
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Layout::AsStore => f.write_str("as the store"),
-            Layout::Fragments { needed, written } => write!(f, "{needed} of {written}"),
-            Layout::Auto => f.write_str("auto"),
-        }
-    }
-}
 
 /// What [`Database::move_to_layouts`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,7 +34,7 @@ impl Database {
     /// written: those that there are stay where they are until [`Database::move_to_layouts`], or
     /// until they are written next. Where no space can be had for another layout, pages go to where
     /// there is some; no layout survives fewer lost devices than the store's. With [`Layout::Auto`]
-    /// nothing changes at once.
+    /// no layout changes at once, and background work moves pages that lie elsewhere.
     ///
     /// Errors: `BadArgument` if the store has no such layout, or is one device.
     pub fn set_layout(&self, table: &Table, layout: Layout) -> Result<(), Error> {
@@ -124,7 +45,7 @@ impl Database {
         if Layout::of_table(now) == Layout::Auto && layout == Layout::Auto {
             return Ok(());
         }
-        let kept = layout.kept(now.fragments);
+        let kept = layout.kept(now.fragments, true);
         engine.write(|| Ok(engine.catalog.set_fragmentation(&table.inner, kept)?))?;
         engine.place_trees()
     }
@@ -157,11 +78,12 @@ impl Table {
     }
 
     /// As [`Table::layout`]; with [`Layout::Auto`], what was chosen. Pages may be about to be moved
-    /// to it.
+    /// to it. As the store's, where that does not have the table's layout: it was restored onto
+    /// other devices.
     ///
     /// Errors: `Stale` if it was dropped.
     pub fn layout_now(&self) -> Result<Layout, Error> {
-        Ok(Layout::now(self.inner.definition()?.fragmentation))
+        Ok(self.handle.engine.layout_now(self.inner.definition()?.fragmentation))
     }
 }
 
@@ -175,7 +97,17 @@ impl Engine {
         self.devices.store_array.as_ref().map_or(&[], |it| it.array.codes())
     }
 
-    pub(crate) fn check_layout(&self, layout: Layout) -> Result<(), Error> {
+    /// The layout of a new table, as the catalog holds it.
+    ///
+    /// Errors: `BadArgument` if the store has no such layout.
+    pub(crate) fn layout_of_new(&self, spec: &TableSpec) -> Result<Fragmentation, Error> {
+        let by_options = || if self.codes().is_empty() { Layout::AsStore } else { self.options.table_layout };
+        let layout = spec.layout.unwrap_or_else(by_options);
+        self.check_layout(layout)?;
+        Ok(layout.kept(None, false))
+    }
+
+    fn check_layout(&self, layout: Layout) -> Result<(), Error> {
         let codes = self.codes();
         match layout {
             Layout::AsStore => Ok(()),
@@ -193,21 +125,52 @@ impl Engine {
         }
     }
 
-    /// Has pages go to groups of the codes that the catalog wants for their tables.
+    /// The number of the code that a table has of its own. `None` also if the store has no such
+    /// code: that was checked when it was set, but the database may have been restored onto other
+    /// devices since. Pages are as the store's then.
+    pub(crate) fn own_code(&self, kept: Fragmentation) -> Option<usize> {
+        let wanted =
+            kept.fragments.and_then(|it| Code::new(usize::from(it.needed), usize::from(it.written)))?;
+        self.codes().iter().position(|code| *code == wanted)
+    }
+
+    /// What pages of a table have, or will.
+    pub(crate) fn layout_now(&self, kept: Fragmentation) -> Layout {
+        self.own_code(kept).map_or(Layout::AsStore, |number| Layout::of(self.codes()[number]))
+    }
+
+    /// Has pages go to groups of the codes that the catalog wants for their tables, and their loads
+    /// counted.
     pub(crate) fn place_trees(&self) -> Result<(), Error> {
         let Some(it) = &self.devices.store_array else { return Ok(()) };
         let _placing = it.placing.lock();
-        let number = |fragments: Fragments| {
-            let code = Code::new(usize::from(fragments.needed), usize::from(fragments.written));
-            self.codes().iter().position(|it| Some(*it) == code)
-        };
         let mut codes = BTreeMap::new();
-        for table in self.catalog.fragmentations() {
-            // Checked when it was set.
-            let code = table.fragmentation.fragments.and_then(number).and_then(|it| u8::try_from(it).ok());
-            codes.extend(table.trees.iter().filter_map(|tree| Some((tree.0, code?))));
+        let mut counted: [Vec<u32>; 2] = Default::default();
+        // Those that are being loaded first: they become tables.
+        let loaded = self.catalog.fragmentations_being_loaded();
+        for table in loaded.into_iter().chain(self.catalog.fragmentations()) {
+            let code = self.own_code(table.fragmentation).unwrap_or(0);
+            let code = u8::try_from(code).expect("there are fewer codes than pairs of 16 numbers");
+            let trees = || table.trees.iter().map(|tree| tree.0);
+            codes.extend(trees().map(|tree| (tree, code)));
+            // Those whose layouts are chosen first.
+            counted[usize::from(!table.fragmentation.is_by_load())].extend(trees());
         }
+        self.store.count_trees(&counted.concat());
         Ok(self.store.set_codes_of_trees(codes)?)
+    }
+
+    /// As [`firndb_table::Catalog::create_index`]; its pages go where those of its table do.
+    pub(crate) fn create_index(
+        &self,
+        table: &firndb_table::Table,
+        index: IndexSpec,
+        limits: &BuildLimits,
+    ) -> Result<(), Error> {
+        let mut placed = Ok(());
+        let begun = &mut || placed = self.place_trees();
+        self.catalog.create_index_begun(table, index, limits, begun)?;
+        placed
     }
 
     fn move_to_layouts(

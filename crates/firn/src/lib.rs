@@ -57,6 +57,7 @@ mod engine;
 mod error;
 #[cfg(doctest)]
 mod guide;
+mod layout;
 mod layouts;
 mod load;
 mod log_devices;
@@ -87,7 +88,8 @@ pub use engine::recovery_report::{RecoveryCost, RecoveryReport, RedoCounts};
 pub use engine::recovery_time::{CheckpointLimit, ReadRateOrigin, RestartEstimate};
 pub use error::{Error, ErrorKind};
 pub use firndb_buffer::{BufferStatistics, MissCurve};
-pub use layouts::{Layout, MoveReport};
+pub use layout::Layout;
+pub use layouts::MoveReport;
 pub use log_devices::{LogArrayStatus, LogMember, LogMemberState, log_status};
 pub use options::Options;
 pub use options::archive::{ArchiveFull, ArchiveSettings};

@@ -49,7 +49,7 @@ impl Database {
         let engine = self.engine();
         engine.check_writable()?;
         engine.admit()?;
-        engine.check_layout(spec.layout)?;
+        let layout = engine.layout_of_new(&spec)?;
         let mut failed = None;
         let mut rows = rows.into_iter().map(|row| {
             row.map_err(|error| {
@@ -57,17 +57,21 @@ impl Database {
                 TableError::new(TableErrorKind::BadArgument, "there is no next row")
             })
         });
+        let mut placed = Ok(());
         let loaded = engine.catalog.load_table(
             name,
-            (spec.kind, spec.layout.kept(None)),
+            (spec.kind, layout),
             spec.indexes,
             (bytes, &mut rows),
+            &mut || placed = engine.place_trees(),
         );
+        // Without the table, if there is none.
+        let placed = placed.and(engine.place_trees());
         match (failed, loaded) {
             (Some(error), _) => Err(error),
             (None, loaded) => {
                 let inner = loaded?;
-                engine.place_trees()?;
+                placed?;
                 Ok(Table { inner, handle: self.handle.clone() })
             }
         }

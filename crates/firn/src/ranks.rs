@@ -6,8 +6,9 @@ use firndb_base::sync::Rank;
 
 /// Held by the compaction that runs.
 pub(crate) static COMPACTING: Rank = Rank::new(40, "the compaction");
-/// Held while trees are given codes of groups, by the catalog's account.
-pub(crate) static PLACING: Rank = Rank::new(45, "the placing of trees");
+/// Held while trees are given codes of groups, by the catalog's account, also beside a change of a
+/// table's definition.
+pub(crate) static PLACING: Rank = Rank::new(65, "the placing of trees");
 /// Held during the archive's I/O.
 pub(crate) static ARCHIVE: Rank = Rank::new(100, "the archive's work");
 /// Serializes attaching and detaching.

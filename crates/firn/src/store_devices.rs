@@ -8,7 +8,7 @@ use crate::engine::directory::files::open_existing;
 use crate::engine::directory::names::refuse_own_files;
 use crate::engine::store_array_field::{StoreArrayField, StoreMember};
 use crate::error::Error;
-use crate::layouts::Layout;
+use crate::layout::Layout;
 use crate::options::callbacks::StoreEvent;
 use firndb_array::{MemberState, MemberToOpen};
 use firndb_base::sync::Arc;

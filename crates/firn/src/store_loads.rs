@@ -1,10 +1,10 @@
 //! What tables ask of a store over several devices, and what of their layouts was chosen by it.
 
 use crate::database::Database;
-use crate::engine::auto_layouts::is_to_move;
 use crate::engine::layout_loads::loads_since;
-use crate::layouts::Layout;
+use crate::layout::Layout;
 use firndb_array::Cost;
+use firndb_table::TableTrees;
 use firndb_tier::store::{StoreLoad, TreeLoad};
 
 /// Pages of a table, with its indexes and large values, that the store read and wrote since the
@@ -57,7 +57,7 @@ pub struct StoreLoads {
     pub costs: Option<(FragmentCost, FragmentCost)>,
     /// Layouts chosen since the database was opened.
     pub changes: u64,
-    /// While pages are being moved: pages of the page map that were looked through, and how many
+    /// While pages are to be moved: those of their tables that were looked at, and about how many
     /// there are.
     pub moving: Option<(u64, u64)>,
     /// Pages that stayed where they were, for lack of space for their layout.
@@ -71,7 +71,13 @@ impl Database {
         let engine = self.engine();
         let it = engine.devices.store_array.as_ref()?;
         let tables = engine.catalog.fragmentations();
-        let is_to_move = tables.iter().any(is_to_move);
+        let to_move: Vec<&TableTrees> =
+            tables.iter().filter(|table| table.fragmentation.is_moving()).collect();
+        // What cannot be read is not counted.
+        let pages_of = |table: &&TableTrees| engine.catalog.pages_of(&table.name).unwrap_or(0);
+        let pages = || to_move.iter().map(pages_of).sum::<u64>();
+        let state = it.layouts.shown();
+        let moving = (!to_move.is_empty()).then(|| (state.looked_at, pages().max(state.looked_at)));
         let loads = loads_since(&tables, &StoreLoad::default(), &engine.store.load_by_tree()?);
         let mean_us = |ns: u64, count: u64| if count > 0 { ns as f64 / 1e3 / count as f64 } else { 0.0 };
         let shown = |table: Option<String>, layouts: (Layout, Layout), load: TreeLoad| TableLoad {
@@ -84,7 +90,7 @@ impl Database {
             write_us: mean_us(load.write_ns, load.writes),
         };
         let of_tables = tables.into_iter().zip(&loads.tables).map(|(table, load)| {
-            let layouts = (Layout::of_table(table.fragmentation), Layout::now(table.fragmentation));
+            let layouts = (Layout::of_table(table.fragmentation), engine.layout_now(table.fragmentation));
             shown(Some(table.name), layouts, *load)
         });
         let others = shown(None, (Layout::AsStore, Layout::AsStore), loads.others);
@@ -93,12 +99,11 @@ impl Database {
             let read = FragmentCost::of(known.costs.read, known.read_from);
             (read, FragmentCost::of(known.costs.write, known.write_from))
         });
-        let state = it.layouts.shown();
         Some(StoreLoads {
             tables: of_tables.chain([others]).filter(used).collect(),
             costs,
             changes: state.changes,
-            moving: is_to_move.then(|| state.walk.unwrap_or((0, engine.store.map_pages_in_all()))),
+            moving,
             left: state.left,
         })
     }

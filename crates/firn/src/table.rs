@@ -2,7 +2,7 @@
 
 use crate::database::Handle;
 use crate::error::{Error, ErrorKind};
-use crate::layouts::Layout;
+use crate::layout::Layout;
 use crate::transaction::Transaction;
 use firndb_base::TreeId;
 use firndb_base::sync::Arc;
@@ -15,19 +15,20 @@ use std::ops::Bound;
 pub struct TableSpec {
     pub(crate) kind: TableKind,
     pub(crate) indexes: Vec<IndexSpec>,
-    pub(crate) layout: Layout,
+    /// `None`: that of the options.
+    pub(crate) layout: Option<Layout>,
 }
 
 impl TableSpec {
     /// Rows of bytes, by keys of bytes.
     #[must_use]
     pub fn raw() -> TableSpec {
-        TableSpec { kind: TableKind::Raw, indexes: Vec::new(), layout: Layout::AsStore }
+        TableSpec { kind: TableKind::Raw, indexes: Vec::new(), layout: None }
     }
     /// Rows of typed columns.
     #[must_use]
     pub fn typed(schema: Schema) -> TableSpec {
-        TableSpec { kind: TableKind::Typed(schema), indexes: Vec::new(), layout: Layout::AsStore }
+        TableSpec { kind: TableKind::Typed(schema), indexes: Vec::new(), layout: None }
     }
     /// With a secondary index.
     #[must_use]
@@ -35,10 +36,13 @@ impl TableSpec {
         self.indexes.push(index);
         self
     }
-    /// Fragmented otherwise over the store's devices than the store is, where it has several.
+    /// Fragmented so over the store's devices, where it has several, whatever
+    /// [`Options::table_layout`] says.
+    ///
+    /// [`Options::table_layout`]: crate::Options::table_layout
     #[must_use]
     pub fn with_layout(mut self, layout: Layout) -> TableSpec {
-        self.layout = layout;
+        self.layout = Some(layout);
         self
     }
 }

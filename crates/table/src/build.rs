@@ -98,9 +98,21 @@ impl Catalog {
         spec: IndexSpec,
         limits: &BuildLimits,
     ) -> Result<Index, TableError> {
+        self.create_index_begun(table, spec, limits, &mut || {})
+    }
+
+    /// As [`Catalog::create_index`]; calls `begun` when the index is defined, and has no entry yet.
+    pub fn create_index_begun(
+        &self,
+        table: &Table,
+        spec: IndexSpec,
+        limits: &BuildLimits,
+        begun: &mut dyn FnMut(),
+    ) -> Result<Index, TableError> {
         self.check_own(table)?;
         let _change = table.shared.definition_change.lock();
         let tree = self.define(table, spec)?;
+        begun();
         let build = Build { catalog: self, table, limits, tree };
         match build.run() {
             Ok(()) => Ok(Index { table: table.clone(), tree }),

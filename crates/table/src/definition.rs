@@ -96,6 +96,18 @@ impl Fragmentation {
         Fragmentation { fragments, chosen: Chosen::ByUser }
     }
 
+    /// Whether the engine chooses it.
+    #[must_use]
+    pub fn is_by_load(&self) -> bool {
+        matches!(self.chosen, Chosen::ByLoad { .. })
+    }
+
+    /// Whether pages that are fragmented otherwise are to be moved.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.chosen == Chosen::ByLoad { moving: true }
+    }
+
     fn encode(self) -> [u8; 2] {
         let (needed, written) = self.fragments.map_or((0, 0), |it| (it.needed, it.written));
         let chosen = match self.chosen {

@@ -4,9 +4,12 @@ use crate::catalog::Catalog;
 use crate::definition::{Definition, Fragmentation};
 use crate::error::TableError;
 use crate::index::IndexDefinition;
+use crate::load::BeingLoaded;
 use crate::state::State;
 use crate::table::Table;
 use firndb_base::TreeId;
+use firndb_base::sync::Arc;
+use firndb_btree::Tree;
 
 /// A table's trees, and how their pages are fragmented.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +82,25 @@ impl Catalog {
         let tables = self.tables.read();
         let states = tables.values().filter_map(|table| table.shared.state().ok());
         states.map(|state| TableTrees::of(&state)).collect()
+    }
+
+    /// Tables that are being loaded, and are not among the others yet.
+    pub fn fragmentations_being_loaded(&self) -> Vec<TableTrees> {
+        let of = |loaded: &BeingLoaded| TableTrees {
+            name: loaded.name.clone(),
+            trees: loaded.trees.iter().chain(&loaded.large).map(|tree| tree.id()).collect(),
+            fragmentation: loaded.fragmentation,
+        };
+        self.being_loaded.lock().iter().map(of).collect()
+    }
+
+    /// A tree of a table, as long as it is one, and none that is being loaded: leaves of that may
+    /// have no content yet. It is not cleared while this is held.
+    pub fn tree_of(&self, table: &str, tree: TreeId) -> Option<Arc<Tree>> {
+        let state = self.tables.read().get(table)?.shared.state().ok()?;
+        let indexes = state.indexes.iter().filter(|index| !index.is_being_loaded()).map(|index| &index.tree);
+        let mut trees = [&state.tree].into_iter().chain(&state.large).chain(indexes);
+        trees.find(|found| found.id() == tree).cloned()
     }
 
     /// About how many pages the trees of a table have, from a few reads; 0 if there is no such

@@ -81,6 +81,7 @@ impl Entries {
 pub(crate) struct BeingLoaded {
     table: TreeId,
     pub(crate) name: String,
+    pub(crate) fragmentation: Fragmentation,
     /// Leaves of these may lack content.
     pub(crate) trees: Vec<Arc<Tree>>,
     pub(crate) large: Option<Arc<Tree>>,
@@ -98,7 +99,8 @@ impl Listed<'_> {
         let trees = std::iter::once(state.tree.clone()).chain(indexes).collect();
         let (table, name) = (state.tree.id(), state.definition.name.clone());
         self.table = Some(table);
-        let loaded = BeingLoaded { table, name, trees, large: state.large.clone() };
+        let (large, fragmentation) = (state.large.clone(), state.definition.fragmentation);
+        let loaded = BeingLoaded { table, name, fragmentation, trees, large };
         self.catalog.being_loaded.lock().push(loaded);
     }
 }
@@ -112,7 +114,8 @@ impl Drop for Listed<'_> {
 impl Catalog {
     /// Creates a table with the rows that `rows` gives, whose keys ascend strictly, and with
     /// indexes that are complete at once. Durable when it returns.
-    /// Other transactions go on meanwhile.
+    /// Other transactions go on meanwhile. Calls `begun` when the table is among those being loaded
+    /// ([`Catalog::fragmentations_being_loaded`]), before it has a row.
     ///
     /// Errors: `Exists`; `BadArgument`, also for rows that do not ascend; `Duplicate` if rows
     /// violate a unique index; those of `rows`, and the transaction's. Then there is no such table.
@@ -122,6 +125,7 @@ impl Catalog {
         (kind, fragmentation): (TableKind, Fragmentation),
         indexes: Vec<IndexSpec>,
         (bytes, rows): (Bytes, &mut dyn Iterator<Item = Result<Row, TableError>>),
+        begun: &mut dyn FnMut(),
     ) -> Result<Table, TableError> {
         check_new(name, &kind, &indexes)?;
         let writing = self.writing.lock();
@@ -136,6 +140,7 @@ impl Catalog {
         let mut state = State::open(definition, self.manager.pool());
         listed.list(&state);
         drop(writing);
+        begun();
         let mut entries = Entries { of_indexes: vec![Vec::new(); state.indexes.len()], bytes: 0 };
         let mut last: Option<Vec<u8>> = None;
         txn.load_rows(&state.tree, |txn| {

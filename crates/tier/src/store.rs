@@ -112,7 +112,7 @@ pub use check::{CheckProgress, StoreReport};
 pub use copies::{judge, length, shape};
 #[doc(hidden)]
 pub use delta::testing::{delta_slot, delta_slots};
-pub use group_codes::CodeWalk;
+pub use group_codes::{CodeWalk, Moved};
 pub use held_shadows::shadows_of;
 #[doc(hidden)]
 pub use journal::Journal;

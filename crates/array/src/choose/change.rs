@@ -31,10 +31,8 @@ pub struct TableNow {
     pub code: Code,
     /// What is done with them.
     pub load: Load,
-    /// How many there are: all are written at a change.
+    /// How many there are: all are read and written at a change.
     pub pages: u64,
-    /// Pages that are read to find them.
-    pub pages_read: u64,
     /// Whether it may have another code.
     pub may_change: bool,
 }
@@ -88,13 +86,12 @@ pub fn best_change(
     })
 }
 
-/// Microseconds for which finding and moving all pages keeps each member busy, on average.
+/// Microseconds for which moving all pages keeps each member busy, on average.
 fn moves_us(table: &TableNow, to: Code, members: &[MemberCosts], demands: Demands) -> f64 {
     let bytes = |code: Code| code.fragment_bytes(demands.page_bytes, demands.block_bytes);
-    // What else is read is taken to be as the table is.
     let read_us = table.code.needed() as f64 * mean(members, |member| member.read.of(bytes(table.code)));
     let write_us = to.written() as f64 * mean(members, |member| member.write.of(bytes(to)));
-    (table.pages_read as f64 * read_us + table.pages as f64 * write_us) / members.len() as f64
+    table.pages as f64 * (read_us + write_us) / members.len() as f64
 }
 
 fn mean(members: &[MemberCosts], of: impl Fn(&MemberCosts) -> f64) -> f64 {
@@ -153,13 +150,19 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// A change was not made after all.
+    /// A change was not made after all: it is proposed again.
     pub fn forget(&mut self, id: u32) {
         self.settled.remove(&id);
     }
 
+    /// Forgets tables that there are no more.
+    pub fn keep(&mut self, is_there: impl Fn(u32) -> bool) {
+        self.settled.retain(|id, _| is_there(*id));
+    }
+
     /// The change that is to be made now, after the load was measured once more. Its table's code
     /// is settled then, as long as neither its load nor that of the others becomes another one.
+    /// What is not among the tables this time is as it was.
     pub fn next(
         &mut self,
         tables: &[TableNow],
@@ -171,7 +174,7 @@ impl Chooser {
         let all = each.iter().fold(Demand::default(), |sum, demand| sum.and(*demand));
         let others = |own: Demand| Demand { reads: all.reads - own.reads, writes: all.writes - own.writes };
         self.settled.retain(|id, settled| {
-            let Some(at) = tables.iter().position(|table| table.id == *id) else { return false };
+            let Some(at) = tables.iter().position(|table| table.id == *id) else { return true };
             let least = NOTICED * all.sum().max(settled.own.and(settled.others).sum());
             let is_like =
                 settled.own.is_like(each[at], least) && settled.others.is_like(others(each[at]), least);

@@ -156,6 +156,14 @@ fn pointers_to_wrong_nodes_end_every_call() {
             tree.root(),
             |bytes| bytes[24..32].copy_from_slice(&second),
             || {
+                for level in 0..3 {
+                    let (mut next, mut calls) = (Some(Position::Start), 0);
+                    while let Some(from) = next {
+                        next = tree.nodes_from(level, &from, 7, &mut Vec::new()).unwrap_or_default();
+                        calls += 1;
+                        assert!(calls < 3000, "it goes round");
+                    }
+                }
                 for direction in [Direction::Forward, Direction::Backward] {
                     let (mut next, mut leaves) = (Some(Position::Start), Vec::new());
                     while let Some(from) = next {

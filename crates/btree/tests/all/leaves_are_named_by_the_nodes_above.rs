@@ -4,6 +4,7 @@ use crate::common::*;
 use firndb_base::PageId;
 use firndb_base::rng::Rng;
 use firndb_btree::{Direction, Position, Tree, Visit};
+use std::collections::BTreeSet;
 
 /// A leaf: its page, and the keys that it may hold.
 struct Leaf {
@@ -193,6 +194,41 @@ fn what_comes_next_is_known_before_it_is_read() {
             }
         }
     }
+}
+
+/// Pages of nodes are listed a few at a time, and keys come and go between two calls: what is a
+/// node of the level before the first and after the last was listed, unless it is the root.
+#[test]
+fn every_node_that_stays_is_found_beside_splits_and_merges() {
+    let (mut stayed, mut changed) = ([0; 3], 0);
+    for seed in 0..24 {
+        let tree = tree_with(3000, 60, seed);
+        let mut rng = Rng::new(seed);
+        for level in 0..3 {
+            let pages = || nodes_of(&tree, level).into_iter().map(|node| node.page).collect::<BTreeSet<_>>();
+            let (before, mut found, mut next) = (pages(), Vec::new(), Some(Position::Start));
+            let puts = rng.below(10);
+            while let Some(from) = next {
+                let (listed, max) = (found.len(), 1 + rng.below(12) as usize);
+                next = tree.nodes_from(level, &from, max, &mut found).unwrap();
+                assert!(found.len() - listed <= max);
+                for _ in 0..rng.below(120) {
+                    let key = random_key(&mut rng, 512, 12_000);
+                    match rng.below(10) < puts {
+                        true => put(&tree, &key, &random_value(&mut rng, 512, &key)),
+                        false => _ = remove(&tree, &key),
+                    }
+                }
+            }
+            let (after, found) = (pages(), found.into_iter().collect::<BTreeSet<_>>());
+            for page in before.intersection(&after).filter(|page| **page != tree.root()) {
+                assert!(found.contains(page), "seed {seed}, level {level}: {page:?}");
+                stayed[usize::from(level)] += 1;
+            }
+            changed += before.symmetric_difference(&after).count();
+        }
+    }
+    assert!(stayed.iter().all(|nodes| *nodes > 20) && changed > 2000, "{stayed:?}, {changed}");
 }
 
 #[test]

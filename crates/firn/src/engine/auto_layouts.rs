@@ -2,25 +2,25 @@
 //!
 //! Now and then it looks at what the store counted by tree since the last look, and asks
 //! [`firndb_array::Chooser`] whether a table should have another layout. The catalog then has that,
-//! durably, and that its pages are to be moved; a walk through the page map moves them, a batch a
-//! step, and then the catalog has that they are moved. After a restart a walk begins anew if the
-//! catalog says that pages are to be moved. What the chooser remembers is in memory only.
+//! durably, and that its pages are to be moved; a walk through its trees moves them
+//! (`table_walk.rs`), a batch a step, and then the catalog has that they are moved. After a restart
+//! a walk begins anew if the catalog says that pages are to be moved. What the chooser remembers is
+//! in memory only.
 //!
-//! The walk uses a quarter of the time, and waits for compaction, recovery, a lost device, and
-//! groups that are being emptied. It ends when no table has pages to be moved, also if a user fixed
+//! A walk uses a quarter of the time, and waits for compaction, recovery, a lost device, and groups
+//! that are being emptied. It ends when its table has no pages to be moved, also if a user fixed
 //! its layout.
 
 use crate::engine::Engine;
 use crate::engine::layout_loads::{TableLoads, loads_since};
-use crate::engine::layout_state::{Before, Choosing, Walk};
+use crate::engine::layout_state::{Before, Choosing, TableWalk, Walked};
 use crate::engine::store_array::StoreArray;
 use crate::error::Error;
 use firndb_array::{Change, Code, Demands, MEMBERS_MAX, MemberState, TableNow};
+use firndb_base::Progress;
 use firndb_base::clock;
-use firndb_base::{Progress, TreeId};
 use firndb_table::{Chosen, Fragmentation, Fragments, TableTrees};
-use firndb_tier::store::{AtOnce, CodeWalk};
-use firndb_tier::{PageTier, TierErrorKind};
+use firndb_tier::store::AtOnce;
 use std::time::Duration;
 
 /// How often loads are looked at.
@@ -32,18 +32,9 @@ const REST_MAX: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(200);
 /// Tables whose loads are estimated by themselves: those with the most operations. The others count
 /// together.
-const TABLES_MAX: usize = 4;
+const TABLES_MAX: usize = 8;
 /// Names the others.
 const OTHERS: u32 = u32::MAX;
-
-fn by_load(table: &TableTrees) -> bool {
-    matches!(table.fragmentation.chosen, Chosen::ByLoad { .. })
-}
-
-/// Whether pages of it that are fragmented otherwise are to be moved.
-pub(crate) fn is_to_move(table: &TableTrees) -> bool {
-    table.fragmentation.chosen == Chosen::ByLoad { moving: true }
-}
 
 impl Engine {
     /// One step of choosing layouts, or of moving pages to them. `Idle` while it rests.
@@ -65,70 +56,55 @@ impl Engine {
             choosing.rests_until = now.after(WAIT);
             return Ok(Progress::Idle);
         }
-        match &mut choosing.walk {
-            Walk::At(walk) => {
-                let outcome = self.walk_step(it, walk);
-                let rest = (now.elapsed() * REST).min(REST_MAX);
-                choosing.rests_until = clock::now().after(rest);
-                match outcome? {
-                    Walked::Some => return Ok(Progress::Worked),
-                    Walked::NotNow => choosing.rests_until = clock::now().after(WAIT),
-                    Walked::All => {
-                        choosing.walk = Walk::None;
-                        // What was counted meanwhile has the moves beside it.
-                        choosing.before = None;
-                    }
-                }
-            }
-            Walk::Unknown => {
-                let is_any = self.catalog.fragmentations().iter().any(is_to_move);
-                choosing.walk = if is_any { Walk::At(CodeWalk::default()) } else { Walk::None };
-                return Ok(Progress::Worked);
-            }
-            Walk::None => {
-                choosing.rests_until = now.after(self.options.testing.layouts_every.unwrap_or(LOOKS_EVERY));
-                self.look_at_loads(it, &mut choosing)?;
-            }
+        let tables = self.catalog.fragmentations();
+        if let Some(table) = tables.iter().find(|table| table.fragmentation.is_moving()) {
+            let outcome = self.walk_step(it, table, &mut choosing.walk);
+            // What was counted meanwhile has the moves beside it.
+            choosing.before = None;
+            choosing.rests_until = match outcome {
+                Ok(Walked::NotNow) | Err(_) => now.after(WAIT),
+                Ok(_) => clock::now().after((now.elapsed() * REST).min(REST_MAX)),
+            };
+            return match outcome? {
+                Walked::Some => Ok(Progress::Worked),
+                Walked::NotNow | Walked::All => Ok(Progress::Idle),
+            };
         }
+        choosing.walk = None;
+        it.layouts.shown.lock().looked_at = 0;
+        choosing.rests_until = now.after(self.options.testing.layouts_every.unwrap_or(LOOKS_EVERY));
+        self.look_at_loads(it, &mut choosing, &tables)?;
         Ok(Progress::Idle)
     }
-}
 
-/// What a step of a walk did.
-enum Walked {
-    Some,
-    /// It has to wait for others.
-    NotNow,
-    All,
-}
-
-impl Engine {
-    fn walk_step(&self, it: &StoreArray, walk: &mut CodeWalk) -> Result<Walked, Error> {
-        let tables = self.catalog.fragmentations();
-        if !tables.iter().any(is_to_move) {
-            it.layouts.shown.lock().walk = None;
-            return Ok(Walked::All);
-        }
-        match self.store.move_to_codes(walk) {
-            Ok(Progress::Worked) => {
-                it.layouts.shown.lock().walk = Some((walk.next, self.store.map_pages_in_all()));
-                return Ok(Walked::Some);
+    /// Moves some pages of a table; when none is left, the catalog has that.
+    fn walk_step(
+        &self,
+        it: &StoreArray,
+        table: &TableTrees,
+        walk: &mut Option<TableWalk>,
+    ) -> Result<Walked, Error> {
+        let walk = match walk {
+            Some(walk) if walk.is_of(table) => walk,
+            other => {
+                // A thread that changed the catalog may not have come to it.
+                self.place_trees()?;
+                other.insert(TableWalk::of(table))
             }
-            Ok(Progress::Idle) => {}
-            Err(error) if error.kind == TierErrorKind::LogFull => return Ok(Walked::NotNow),
-            Err(error) => return Err(error.into()),
+        };
+        let walked = self.table_walk_step(table, walk)?;
+        it.layouts.shown.lock().looked_at = walk.looked_at;
+        if walked != Walked::All {
+            return Ok(walked);
         }
-        for table in tables.iter().filter(|table| is_to_move(table)) {
-            let moved = |now: Fragmentation| {
-                let chosen = Chosen::ByLoad { moving: false };
-                (now == table.fragmentation).then_some(Fragmentation { chosen, ..now })
-            };
-            if !self.change_fragmentation(&table.name, moved)? {
-                return Ok(Walked::NotNow);
-            }
+        let moved = |now: Fragmentation| {
+            let chosen = Chosen::ByLoad { moving: false };
+            (now == table.fragmentation).then_some(Fragmentation { chosen, ..now })
+        };
+        if !self.change_fragmentation(&table.name, moved)? {
+            return Ok(Walked::NotNow);
         }
-        let mut shown = it.layouts.shown.lock();
-        (shown.walk, shown.left) = (None, walk.left);
+        it.layouts.shown.lock().left = walk.left;
         Ok(Walked::All)
     }
 
@@ -144,31 +120,38 @@ impl Engine {
         }
     }
 
-    fn look_at_loads(&self, it: &StoreArray, choosing: &mut Choosing) -> Result<(), Error> {
-        let tables = self.catalog.fragmentations();
-        if !tables.iter().any(by_load) {
+    fn look_at_loads(
+        &self,
+        it: &StoreArray,
+        choosing: &mut Choosing,
+        tables: &[TableTrees],
+    ) -> Result<(), Error> {
+        if !tables.iter().any(|table| table.fragmentation.is_by_load()) {
             choosing.before = None;
             return Ok(());
         }
         let chosen = match self.options.testing.layouts_in_turn {
-            true => self.next_in_turn(&tables, &mut choosing.turns),
-            false => self.best_change(it, choosing, &tables)?,
+            true => self.next_in_turn(tables, &mut choosing.turns),
+            false => self.best_change(it, choosing, tables)?,
         };
         let Some((name, code)) = chosen else { return Ok(()) };
         let byte = |count: usize| u8::try_from(count).expect("there are 16 members at most");
         let fragments = Some(Fragments { needed: byte(code.needed()), written: byte(code.written()) });
         let change = |now: Fragmentation| {
             let chosen = Chosen::ByLoad { moving: true };
-            matches!(now.chosen, Chosen::ByLoad { .. }).then_some(Fragmentation { fragments, chosen })
+            now.is_by_load().then_some(Fragmentation { fragments, chosen })
         };
-        if self.change_fragmentation(&name, change)? {
-            choosing.walk = Walk::At(CodeWalk::default());
-            it.layouts.shown.lock().changes += 1;
-            self.place_trees()?;
-        } else if let Some(TreeId(tree)) = tables.iter().find(|it| it.name == name).map(|it| it.trees[0]) {
-            choosing.chooser.forget(tree);
+        match self.change_fragmentation(&name, change) {
+            Ok(true) => {
+                it.layouts.shown.lock().changes += 1;
+                self.place_trees()
+            }
+            not_made => {
+                let table = tables.iter().find(|it| it.name == name);
+                table.iter().for_each(|table| choosing.chooser.forget(table.trees[0].0));
+                not_made.map(drop)
+            }
         }
-        Ok(())
     }
 
     /// The change that the loads since the last look ask for, by what the members take.
@@ -193,6 +176,7 @@ impl Engine {
             block_bytes: firndb_device::Device::info(&*it.array).logical_block,
         };
         let members = vec![costs.costs; it.array.status().len()];
+        choosing.chooser.keep(|id| tables.iter().any(|table| table.trees[0].0 == id));
         let change = choosing.chooser.next(&now, it.array.codes(), &members, demands);
         let named = |change: Change| {
             let table = tables.iter().find(|table| table.trees[0].0 == change.id)?;
@@ -214,7 +198,6 @@ impl Engine {
             std::cmp::Reverse((load.read_ns + load.write_ns, *table))
         });
         let base = self.codes()[0];
-        let pages_read = self.store.statistics().pages_allocated;
         let mut now = Vec::new();
         let mut others = loads.others;
         for (place, table) in order.into_iter().enumerate() {
@@ -223,26 +206,24 @@ impl Engine {
                 others = others.and(load);
                 continue;
             }
-            let fragments = table.fragmentation.fragments;
-            let code = fragments.and_then(|it| Code::new(usize::from(it.needed), usize::from(it.written)));
-            let may_change = by_load(table);
+            let may_change = table.fragmentation.is_by_load();
             now.push(TableNow {
                 id: table.trees[0].0,
-                code: code.unwrap_or(base),
+                code: self.own_code(table.fragmentation).map_or(base, |number| self.codes()[number]),
                 load: loads.clients(load, elapsed, at_once),
                 pages: if may_change { self.catalog.pages_of(&table.name)? } else { 0 },
-                pages_read,
                 may_change,
             });
         }
         let load = loads.clients(others, elapsed, at_once);
-        now.push(TableNow { id: OTHERS, code: base, load, pages: 0, pages_read: 0, may_change: false });
+        now.push(TableNow { id: OTHERS, code: base, load, pages: 0, may_change: false });
         Ok(now)
     }
 
     /// In tests: another code for one table after another, whatever the load.
     fn next_in_turn(&self, tables: &[TableTrees], turns: &mut usize) -> Option<(String, Code)> {
-        let tables: Vec<&TableTrees> = tables.iter().filter(|table| by_load(table)).collect();
+        let tables: Vec<&TableTrees> =
+            tables.iter().filter(|table| table.fragmentation.is_by_load()).collect();
         let codes = self.codes();
         *turns += 1;
         let table = tables.get(*turns % tables.len())?;

@@ -90,8 +90,15 @@ impl Engine {
     }
 }
 
+/// Whether it is a time that something may take.
+fn takes_time(cost: &Cost) -> bool {
+    let us = cost.of(1);
+    us > 0.0 && us.is_finite()
+}
+
 fn known(measured: Option<MeasuredCost>, profile: Option<Cost>) -> Option<(Cost, &'static str)> {
-    match (measured, profile) {
+    // A profile may say that it takes none.
+    match (measured, profile.filter(takes_time)) {
         (Some(measured), _) if measured.is_by_size => Some((measured.cost, MEASURED)),
         (Some(measured), Some(profile)) => {
             let factor = measured.mean_us / profile.of(measured.mean_bytes as usize);
@@ -161,5 +168,9 @@ mod tests {
         assert_eq!(known(Some(measured(false)), None), Some((cost(30.0, 0.01), ONE_SIZE)));
         assert_eq!(known(None, profile), Some((cost(10.0, 0.01), PROFILE)));
         assert_eq!(known(None, None), None);
+        // A division by nothing, and then a panic of what expects that all takes time.
+        let nothing = Some(cost(0.0, 0.0));
+        assert_eq!(known(Some(measured(false)), nothing), Some((cost(30.0, 0.01), ONE_SIZE)));
+        assert_eq!(known(None, nothing), None);
     }
 }

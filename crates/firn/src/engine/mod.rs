@@ -60,6 +60,7 @@ mod store_changes;
 pub(crate) mod store_keeper;
 pub(crate) mod superblock;
 pub(crate) mod superblock_fields;
+mod table_walk;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod threads;

@@ -14,6 +14,7 @@ pub(crate) mod tuning;
 pub(crate) mod write_costs;
 
 use crate::error::Error;
+use crate::layout::Layout;
 use crate::options::archive::ArchiveSettings;
 use crate::options::cache::CacheSettings;
 use crate::options::callbacks::{ProgressFn, RecoveryProgress, StoreEvent, StoreEventFn};
@@ -66,6 +67,7 @@ pub struct Options {
     pub(crate) store_survives: usize,
     pub(crate) store_code: Option<(usize, usize)>,
     pub(crate) store_widest: Option<(usize, usize)>,
+    pub(crate) table_layout: Layout,
     pub(crate) store_listener: Option<StoreEventFn>,
     pub(crate) spill_path: Option<PathBuf>,
     pub(crate) spill_bytes: u64,
@@ -97,6 +99,7 @@ impl Default for Options {
             store_survives: 0,
             store_code: None,
             store_widest: None,
+            table_layout: Layout::AsStore,
             store_listener: None,
             spill_path: None,
             spill_bytes: 8 << 30,
@@ -187,6 +190,16 @@ impl Options {
     #[must_use]
     pub fn store_widest(mut self, needed: usize, written: usize) -> Options {
         self.store_widest = Some((needed, written));
+        self
+    }
+    /// The layout of tables that are created without one of their own, where the store has several
+    /// devices: with [`Layout::Auto`] each table's follows its load. Tables that there are keep
+    /// theirs. Default: as the store's.
+    ///
+    /// [`Layout::Auto`]: crate::Layout::Auto
+    #[must_use]
+    pub fn table_layout(mut self, layout: Layout) -> Options {
+        self.table_layout = layout;
         self
     }
     /// Called when something happens to one of the store's devices, where there are several: by

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+mod auto_faults;
 mod auto_layouts;
+mod auto_walks;
 mod layouts;
 
 /// Needed, written, devices.

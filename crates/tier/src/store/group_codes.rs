@@ -14,14 +14,19 @@
 use super::circle::Extent;
 use super::geometry::Place;
 use super::options::Placement;
-use super::state::{SLACK_BATCHES_NORMAL, State, Store};
-use super::tree_codes::{BASE, GroupCodes, TreeCodes};
+use super::read::Looked;
+use super::segments::Stream;
+use super::state::{SLACK_BATCHES_NORMAL, State, Store, count};
+use super::tree_codes::{BASE, GroupCodes, TreeCodes, tree_of};
 use super::tree_loads::{AtOnce, Operation, StoreLoad, UnderWay};
 use crate::error::{TierError, TierErrorKind};
-use firndb_base::Progress;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::{PageId, Progress};
 use std::collections::BTreeMap;
+
+/// How often pages are moved that others write meanwhile.
+const TRIES: usize = 2;
 
 /// A walk through the page map that moves pages to groups of the codes of their trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,11 +37,27 @@ pub struct CodeWalk {
     pub left: u64,
 }
 
+/// What [`Store::move_pages`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Pages moved.
+    pub moved: u64,
+    /// Pages that stayed where they were, for lack of a group of their code.
+    pub left: u64,
+}
+
 impl Store {
     /// Has groups take the codes that trees ask for. Called once, before anything is written.
     pub fn attach_codes(&self, codes: Arc<dyn GroupCodes>) {
         assert!(self.group_codes.set(codes).is_ok(), "codes are attached once");
         self.tree_loads.get_or_init(Arc::default);
+    }
+
+    /// Reads and writes of pages of these trees are counted by themselves from now on, those of
+    /// others together: the first have precedence if there are too many.
+    pub fn count_trees(&self, trees: &[u32]) {
+        let _one_at_a_time = self.state.lock();
+        self.tree_loads.get().inspect(|loads| loads.count_trees(trees));
     }
 
     /// Reads and writes of pages by tree, where groups may have codes.
@@ -183,6 +204,55 @@ impl Store {
         walk.next += moved.maps;
         walk.left += left.into_inner();
         Ok(Progress::Worked)
+    }
+
+    /// Moves those of `pages`, about a batch at most, that lie in groups of another code than
+    /// `tree` has, and are pages of that tree: any may have been freed meanwhile, and be of
+    /// another. What lies right is not read. `None` if something else was done first: then the call
+    /// is to be repeated.
+    ///
+    /// Errors: those of devices and of the log. Damaged pages stay where they are.
+    pub fn move_pages(&self, tree: u32, pages: &[PageId]) -> Result<Option<Moved>, TierError> {
+        self.poison.check()?;
+        if !self.journal()?.has_spare() {
+            return Err(super::vacate::log_is_nearly_full());
+        }
+        let unlearned = self.state.lock().space.next_to_learn();
+        if let Some(group) = unlearned {
+            return self.learn(group).map(|()| None);
+        }
+        let mut moved = Moved::default();
+        let mut elsewhere = {
+            let (looked, _pins) = self.look_all(pages);
+            let mut state = self.state.lock();
+            let wanted = state.tree_codes.of_tree(tree);
+            let is_elsewhere = |looked: &Looked, state: &State| {
+                let group = looked.entry.place().map(|place| self.geometry.group_of_place(place));
+                group.and_then(|group| state.space.code_of(group)).is_some_and(|has| has != wanted)
+            };
+            let found = pages.iter().zip(looked).filter_map(|(page, looked)| Some((*page, looked.ok()?)));
+            let mut elsewhere: Vec<PageId> =
+                found.filter(|(_, looked)| is_elsewhere(looked, &state)).map(|(page, _)| page).collect();
+            if !(state.space.has_places(wanted) || self.may_provide(&mut state, wanted)) {
+                moved.left = elsewhere.len() as u64;
+                elsewhere.clear();
+            }
+            elsewhere
+        };
+        for _ in 0..TRIES {
+            let of_tree = |_: PageId, image: &[u8]| tree_of(image) == tree;
+            let rewritten = self.rewrite_if(&elsewhere, Stream::Moved, &of_tree);
+            count(&self.counters.images_moved, rewritten.written);
+            moved.moved += rewritten.written as u64;
+            match rewritten.outcome {
+                // It stays where it is, and reading it reports it.
+                Err(error) if error.concerns_the_page() => {}
+                outcome => outcome?,
+            }
+            // They were written meanwhile. If that waits as a delta, the image is where it was.
+            elsewhere = rewritten.declined;
+        }
+        Ok(Some(moved))
     }
 
     /// Pages of the page map, those of pages that are not allocated included.

@@ -63,7 +63,12 @@ impl TreeCodes {
         if self.codes.is_empty() {
             return BASE;
         }
-        self.codes.get(&tree_of(image)).copied().unwrap_or(BASE)
+        self.of_tree(tree_of(image))
+    }
+
+    /// The code that pages of a tree should have.
+    pub(crate) fn of_tree(&self, tree: u32) -> u8 {
+        self.codes.get(&tree).copied().unwrap_or(BASE)
     }
 
     /// Groups that are kept beyond those that hold what is needed: each code but one leaves a group

@@ -1,19 +1,22 @@
 //! Reads and writes of pages by tree, over an array: how many, how long they took, and how many
 //! were under way at once.
 //!
-//! A page names its tree, so a read is counted when it has come. Counting takes no lock. The memory
-//! is bounded: what finds no slot is counted together. Copies that the store makes for itself are
-//! not counted.
+//! A page names its tree, so a read is counted when it has come. Trees are counted by themselves
+//! that the engine names: whole pages of page files and of large values have any bytes where others
+//! name their tree. Counting takes no lock. The memory is bounded: what finds no slot is counted
+//! together. Copies that the store makes for itself are not counted.
 
 use super::tree_codes::tree_of;
 use crate::page_tier::{PageRead, PageWrite};
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Trees that are counted by themselves: a power of two.
-const SLOTS: usize = 512;
+/// A power of two: for some thousand tables, which may all have layouts by their loads. 160 KiB.
+const SLOTS: usize = 4096;
+/// Most trees that are counted by themselves: with more, some would find no slot.
+const TREES_MAX: usize = SLOTS / 4 * 3;
 /// Slots that a tree may have.
 const PROBES: usize = 16;
 
@@ -54,12 +57,12 @@ impl TreeLoad {
     }
 }
 
-/// Loads of all trees since the store was opened.
+/// Loads of all trees.
 #[derive(Clone, Debug, Default)]
 pub struct StoreLoad {
-    /// By tree.
+    /// By tree, since it is counted by itself.
     pub trees: BTreeMap<u32, TreeLoad>,
-    /// Of trees that had no slot.
+    /// Of pages of no such tree, since the store was opened.
     pub others: TreeLoad,
 }
 
@@ -82,19 +85,22 @@ struct Counts {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// 0: free.
+    /// 0: free. Written with `Release` after the counts, and read with `Acquire` before them.
     tree: AtomicU32,
     counts: Counts,
 }
 
 impl Slot {
-    /// Whether it counts this tree, which takes it if it is free.
-    fn is_of(&self, tree: u32) -> bool {
-        let owner = match self.tree.load(Ordering::Relaxed) {
-            0 => self.tree.compare_exchange(0, tree, Ordering::Relaxed, Ordering::Relaxed),
-            owner => Err(owner),
-        };
-        owner.map_or_else(|owner| owner == tree, |_| true)
+    fn tree(&self) -> u32 {
+        self.tree.load(Ordering::Acquire)
+    }
+
+    /// Has it count another tree. A thread that found the slot before may add to it once more: an
+    /// operation that is counted for the wrong tree.
+    fn give_to(&self, tree: u32) {
+        self.tree.store(0, Ordering::Release);
+        self.counts.clear();
+        self.tree.store(tree, Ordering::Release);
     }
 }
 
@@ -179,6 +185,11 @@ impl Drop for UnderWay {
 }
 
 impl Counts {
+    fn clear(&self) {
+        let all = [&self.reads, &self.read_ns, &self.writes, &self.write_ns];
+        all.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
     fn load(&self) -> TreeLoad {
         TreeLoad {
             reads: self.reads.load(Ordering::Relaxed),
@@ -207,23 +218,38 @@ impl TreeLoads {
         time.fetch_add(ns, Ordering::Relaxed);
     }
 
-    fn counts_of(&self, tree: u32) -> &Counts {
+    /// The slots that a tree may have.
+    fn probes(&self, tree: u32) -> impl Iterator<Item = &Slot> {
         let first = (tree.wrapping_mul(0x9E37_79B1) >> (32 - SLOTS.ilog2())) as usize;
-        let mut probes = (0..PROBES).map(|probe| &self.slots[(first + probe) % SLOTS]);
-        // Tree 0 is none: a page without content, or of a page file.
-        let own = if tree == 0 { None } else { probes.find(|slot| slot.is_of(tree)) };
+        (0..PROBES).map(move |probe| &self.slots[(first + probe) % SLOTS])
+    }
+
+    fn counts_of(&self, tree: u32) -> &Counts {
+        // Tree 0 is none: a page without content.
+        let own = if tree == 0 { None } else { self.probes(tree).find(|slot| slot.tree() == tree) };
         own.map_or(&self.others, |slot| &slot.counts)
     }
 
-    pub(crate) fn load(&self) -> StoreLoad {
-        let mut trees = BTreeMap::new();
-        for slot in &self.slots {
-            match slot.tree.load(Ordering::Relaxed) {
-                0 => {}
-                tree => _ = trees.insert(tree, slot.counts.load()),
+    /// Counts these trees by themselves, the first of them if they are too many. One thread at a
+    /// time calls this. Numbers of trees are not used again.
+    pub(crate) fn count_trees(&self, trees: &[u32]) {
+        let trees = &trees[..trees.len().min(TREES_MAX)];
+        let wanted: BTreeSet<u32> = trees.iter().copied().collect();
+        let gone = self.slots.iter().filter(|slot| slot.tree() != 0 && !wanted.contains(&slot.tree()));
+        gone.for_each(|slot| slot.give_to(0));
+        for tree in trees.iter().copied().filter(|tree| *tree != 0) {
+            if !self.probes(tree).any(|slot| slot.tree() == tree)
+                && let Some(free) = self.probes(tree).find(|slot| slot.tree() == 0)
+            {
+                free.give_to(tree);
             }
         }
-        StoreLoad { trees, others: self.others.load() }
+    }
+
+    pub(crate) fn load(&self) -> StoreLoad {
+        let slots = self.slots.iter().map(|slot| (slot.tree(), &slot.counts));
+        let trees = slots.filter(|(tree, _)| *tree != 0).map(|(tree, counts)| (tree, counts.load()));
+        StoreLoad { trees: trees.collect(), others: self.others.load() }
     }
 
     /// The most at once since the last call.
@@ -250,16 +276,40 @@ mod tests {
             let image = image(tree);
             UnderWay::begin(&loads, operation, 1).count([&image[..]].into_iter());
         };
+        one(Operation::Read, 7);
+        assert_eq!((loads.load().trees.len(), loads.load().others.reads), (0, 1), "not named yet");
+        loads.count_trees(&[7]);
         (0..3).for_each(|_| one(Operation::Read, 7));
         one(Operation::Write, 7);
         one(Operation::Read, 0);
         let load = loads.load();
-        assert_eq!((load.trees[&7].reads, load.trees[&7].writes, load.others.reads), (3, 1, 1));
-        (1..=3000).for_each(|tree| one(Operation::Write, tree));
+        assert_eq!((load.trees[&7].reads, load.trees[&7].writes, load.others.reads), (3, 1, 2));
+        // What was named first is counted if there are too many.
+        let many: Vec<u32> = (1..=6000).collect();
+        loads.count_trees(&many);
+        many.iter().for_each(|tree| one(Operation::Write, *tree));
         let load = loads.load();
-        assert!(load.trees.len() <= SLOTS && load.trees.len() > SLOTS / 2, "{}", load.trees.len());
+        assert!(load.trees.len() <= TREES_MAX && load.trees.len() > TREES_MAX - 32, "{}", load.trees.len());
+        assert!(load.trees.keys().all(|tree| *tree as usize <= TREES_MAX));
         let counted: u64 = load.trees.values().map(|it| it.writes).sum();
-        assert_eq!((counted + load.others.writes, load.trees[&7].reads), (3001, 3));
+        assert_eq!((counted + load.others.writes, load.trees[&7].reads), (6001, 3));
+    }
+
+    /// Cause: a tree kept its slot for ever, and any number that a page had in a tree's place took
+    /// one. Effect: trees that came later were not counted.
+    #[test]
+    fn trees_that_went_away_leave_their_slots_to_others_empty() {
+        let loads = Arc::new(TreeLoads::default());
+        for first in (1..40_000).step_by(TREES_MAX) {
+            let trees: Vec<u32> = (first..first + TREES_MAX as u32).collect();
+            loads.count_trees(&trees);
+            for tree in trees.iter().copied().chain((0..1000).map(|n| u32::MAX - n)) {
+                UnderWay::begin(&loads, Operation::Read, 1).count([&image(tree)[..]].into_iter());
+            }
+            let load = loads.load();
+            assert!(load.trees.len() > TREES_MAX - 32, "{}", load.trees.len());
+            assert!(load.trees.iter().all(|(tree, load)| trees.contains(tree) && load.reads == 1));
+        }
     }
 
     #[test]

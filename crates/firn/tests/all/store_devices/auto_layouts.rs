@@ -8,16 +8,16 @@ use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::thread;
 use firndb_emulate::{Emulated, profiles};
 
-fn loads(db: &Database) -> StoreLoads {
+pub(super) fn loads(db: &Database) -> StoreLoads {
     db.store_loads().expect("there are several devices")
 }
 
-fn layout_now(db: &Database) -> Layout {
+pub(super) fn layout_now(db: &Database) -> Layout {
     db.table("rows").unwrap().layout_now().unwrap()
 }
 
 /// Moves what lies elsewhere, and returns how many pages these were.
-fn misplaced(db: &Database) -> u64 {
+pub(super) fn misplaced(db: &Database) -> u64 {
     let before = db.statistics().store.images_moved;
     let moved = db.move_to_layouts(&mut |_, _| ControlFlow::Continue(())).unwrap();
     assert!(moved.complete && moved.pages_left == 0, "{moved:?}");
@@ -25,7 +25,7 @@ fn misplaced(db: &Database) -> u64 {
 }
 
 /// Takes steps of background work until `done`.
-fn step_until(db: &Database, done: impl Fn() -> bool) {
+pub(super) fn step_until(db: &Database, done: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if done() {
             return;
@@ -36,7 +36,7 @@ fn step_until(db: &Database, done: impl Fn() -> bool) {
     panic!("it was not done: {:?}", loads(db));
 }
 
-fn auto_table(db: &Database) {
+pub(super) fn auto_table(db: &Database) {
     db.create_table_with("rows", TableSpec::raw().with_layout(Layout::Auto)).unwrap();
 }
 
@@ -50,7 +50,9 @@ fn auto_is_kept_and_begins_with_what_the_table_has() {
     db.set_layout(&rows, own).unwrap();
     assert_eq!((rows.layout().unwrap(), rows.layout_now().unwrap()), (own, own));
     db.set_layout(&rows, Layout::Auto).unwrap();
+    assert!(loads(&db).moving.is_some(), "what lies elsewhere is moved");
     fill(&db, 0..100);
+    step_until(&db, || loads(&db).moving.is_none());
     let load = loads(&db);
     let of_rows = load.tables.iter().find(|it| it.table.as_deref() == Some("rows")).unwrap();
     assert!(of_rows.pages_written > 0 && of_rows.layout == Layout::Auto, "{load:?}");
@@ -63,6 +65,32 @@ fn auto_is_kept_and_begins_with_what_the_table_has() {
     let one = small().create_on(Bed::memory(1).devices()).unwrap();
     let refused = one.create_table_with("rows", TableSpec::raw().with_layout(Layout::Auto)).unwrap_err();
     assert!(refused.to_string().contains("one device") && one.store_loads().is_none(), "{refused}");
+}
+
+/// What the options say holds for new tables without a layout of their own, and where the store has
+/// several devices.
+#[test]
+fn layouts_follow_loads_by_default_where_the_options_say_so() {
+    let (bed, own) = (Bed::memory(4), Layout::fragments(3, 4));
+    let auto = |options: Options| options.table_layout(Layout::Auto);
+    let db = auto(over((1, 2, 4))).create_on(bed.devices()).unwrap();
+    let rows = db.create_table("rows").unwrap();
+    let fixed = db.create_table_with("fixed", TableSpec::raw().with_layout(own)).unwrap();
+    let plain = db.create_table_with("plain", TableSpec::raw().with_layout(Layout::AsStore)).unwrap();
+    let loaded = db.load_table("loaded", TableSpec::raw(), []).unwrap();
+    let layouts = [&rows, &fixed, &plain, &loaded].map(|table| table.layout().unwrap());
+    assert_eq!(layouts, [Layout::Auto, own, Layout::AsStore, Layout::Auto]);
+    drop((rows, fixed, plain, loaded));
+    db.close().unwrap();
+    let db = small().table_layout(own).open_on(bed.devices()).unwrap();
+    assert_eq!(db.table("rows").unwrap().layout().unwrap(), Layout::Auto, "tables keep theirs");
+    assert_eq!(db.create_table("new").unwrap().layout().unwrap(), own);
+    db.close().unwrap();
+    let db = small().table_layout(Layout::fragments(1, 1)).open_on(bed.devices()).unwrap();
+    let refused = db.create_table("newer").unwrap_err();
+    assert!(refused.to_string().contains("no layout 1 of 1"), "{refused}");
+    let one = auto(small()).create_on(Bed::memory(1).devices()).unwrap();
+    assert_eq!(one.create_table("rows").unwrap().layout().unwrap(), Layout::AsStore);
 }
 
 /// A restart begins the walk anew where the catalog says that pages are to be moved; a layout that

@@ -236,6 +236,7 @@ fn a_group_for_a_code_is_had_from_a_hole_first() {
 fn reads_and_writes_count_for_the_trees_of_pages_and_moves_do_not() {
     let (_, log, store) = rig();
     assert!(create(Arc::new(MemoryDevice::new("no codes")), &TestLog::new()).load_by_tree().is_none());
+    store.count_trees(&[1, 2]);
     let pages = allocate(&store, &log, 90).unwrap();
     write_all(&store, &log, &pages);
     let of_tree = |tree: u32| store.load_by_tree().unwrap().trees.get(&tree).copied().unwrap_or_default();
