@@ -136,8 +136,8 @@ fn missing(why: &[String], what: &str) -> DeviceError {
 }
 
 impl MemberToOpen {
-    /// Why an array of this database, of this number of members, leaves this one out, by its state and
-    /// its label; `None` if it would be used as number `at`.
+    /// Why an array of this database, of this number of members, leaves this one out, by its state
+    /// and its label; `None` if it would be used as number `at`.
     #[must_use]
     pub fn left_out(&self, at: usize, members: usize, database: DatabaseId) -> Option<String> {
         label_of(self, (at, members), database).err()

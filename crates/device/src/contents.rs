@@ -27,8 +27,8 @@ pub fn find_contents(device: &dyn Device) -> Result<Option<u64>, DeviceError> {
     Ok(None)
 }
 
-/// Writes zeros over whatever [`find_contents`] finds, from the end on: what is first goes last. The
-/// rest of the device keeps what it has.
+/// Writes zeros over whatever [`find_contents`] finds, from the end on: what is first goes last.
+/// The rest of the device keeps what it has.
 pub fn erase_contents(device: &dyn Device) -> Result<(), DeviceError> {
     for range in places(device.len(), device.info().logical_block as u64).into_iter().rev() {
         let mut parts: Vec<_> = range.clone().step_by(READ as usize).collect();

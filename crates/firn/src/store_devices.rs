@@ -229,7 +229,7 @@ pub fn store_status(dir: impl AsRef<Path>) -> Result<Option<StoreArrayStatus>, E
         let bytes = opened.as_ref().map_or(0, |device| device.len());
         let found = opened.map_err(|error| error.to_string()).and_then(|device| {
             let (incarnation, state) = (known.incarnation, known.state);
-            let found = MemberToOpen { device: device, incarnation, state };
+            let found = MemberToOpen { device, incarnation, state };
             found.left_out(member, field.members.len(), superblock.database).map_or(Ok(()), Err)
         });
         let state = match (&found, known.state) {

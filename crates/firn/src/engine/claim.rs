@@ -36,8 +36,8 @@ pub(crate) fn claim(device: &dyn Device, database: DatabaseId) -> Result<(), Dev
     device.write(0, &block, Durability::Durable)
 }
 
-/// Removes the claim, if there is one of this database, and what an interrupted creation left behind
-/// it: the caller needs a device that looks empty.
+/// Removes the claim, if there is one of this database, and what an interrupted creation left
+/// behind it: the caller needs a device that looks empty.
 pub(crate) fn release(device: &dyn Device, database: DatabaseId) -> Result<(), DeviceError> {
     match claimed_by(device)? == Some(database) {
         true => erase_contents(device),

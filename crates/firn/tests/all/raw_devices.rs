@@ -85,8 +85,8 @@ fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
     device.sync_all().unwrap();
 }
 
-/// Cause: anything that was there before a creation was taken for a file of a lost database. Effect: no
-/// database could be created on raw devices by their paths.
+/// Cause: anything that was there before a creation was taken for a file of a lost database.
+/// Effect: no database could be created on raw devices by their paths.
 #[test]
 #[ignore = "needs root and loop devices"]
 fn log_cache_and_store_are_on_raw_devices() {

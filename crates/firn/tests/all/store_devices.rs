@@ -389,8 +389,8 @@ fn a_device_is_replaced_while_others_write_and_fills_on_after_a_crash() {
 }
 
 /// Cause: the status of a database that is not open asked only whether a file can be opened.
-/// Effect: a new file, made before a crash in the place of a lost one, counted as the device, and as
-/// many others as before seemed to be dispensable.
+/// Effect: a new file, made before a crash in the place of a lost one, counted as the device, and
+/// as many others as before seemed to be dispensable.
 #[test]
 fn a_file_that_is_not_the_device_counts_as_missing() {
     let dir = tempfile::tempdir().unwrap();
