@@ -15,7 +15,7 @@ const SIZES: usize = 12;
 /// Fewer transfers of a size say nothing.
 const SAMPLES_MIN: u64 = 32;
 /// Beyond this number of transfers the counts of a size are halved where they are counted, so that
-/// older ones count less. Who reads the counts changes nothing.
+/// older ones count less. Reading the counts changes nothing.
 const SAMPLES_MAX: u64 = 1 << 14;
 
 /// Transfers of about the same size.

@@ -178,8 +178,8 @@ impl Database {
     }
 }
 
-/// A compaction that runs. However it ends, and be it by a panic of its caller's, groups that it
-/// was emptying are in use again then, and pages are moved to the layouts of their tables.
+/// A compaction that runs. However it ends, also by a panic of its caller, groups that it was
+/// emptying are in use again then, and pages are moved to the layouts of their tables.
 struct Running<'e>(&'e Engine);
 
 impl Running<'_> {

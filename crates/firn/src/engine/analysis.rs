@@ -36,6 +36,7 @@ pub(crate) fn analyse(
     let mut changes = Collector::new(options.tuning.recovery_bytes);
     let mut records = scan.records(superblock.redo_start);
     let mut last = None;
+    let cached = |page| cached(cache, page);
     while let Some((lsn, record)) = records.next()? {
         let seen = match record.kind.owner() {
             Some(KindOwner::PageMap) => {
@@ -44,12 +45,11 @@ pub(crate) fn analyse(
                     store.redo_held_shadows(lsn, record)?;
                 }
                 cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
-                let cached = |page| cached(cache, page);
                 events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));
                 Ok(())
             }
             Some(KindOwner::Tree) => PageChange::decode(record).and_then(|change| {
-                changes.change(lsn, record.kind, &change);
+                changes.change(lsn, record.kind, &change, &cached);
                 transactions.page_change(lsn, change.page, change.attachment)
             }),
             Some(KindOwner::Transactions) => transactions.record(record),

@@ -26,8 +26,14 @@ impl Collector {
         Collector { budget, bytes: 0, pages: FixedMap::default(), given_up: BTreeSet::new() }
     }
 
-    /// Adds the next change in the log.
-    pub fn change(&mut self, lsn: Lsn, kind: Kind, change: &PageChange<'_>) {
+    /// Adds the next change in the log. `cached` as for [`Collector::event`].
+    pub fn change(
+        &mut self,
+        lsn: Lsn,
+        kind: Kind,
+        change: &PageChange<'_>,
+        cached: &dyn Fn(PageId) -> Cached,
+    ) {
         if change.frees() || change.overwrites() {
             self.forget(change.page);
         }
@@ -44,7 +50,7 @@ impl Collector {
         changes.push(lsn, kind, change);
         self.bytes += changes.size() - before;
         if self.bytes > self.budget {
-            self.give_up_some();
+            self.give_up_some(cached);
         }
     }
 
@@ -79,8 +85,28 @@ impl Collector {
         }
     }
 
-    /// Gives up the pages with the most bytes, until half of the budget is free.
-    fn give_up_some(&mut self) {
+    /// Drops the changes that the cache has. Returns of how many pages it has a known version, and
+    /// lacks changes.
+    ///
+    /// Also before the log's end: an image leaves the directory only by a record that makes the
+    /// changes in it needless as well, since the page was freed, or since the store has as much.
+    fn drop_cached(&mut self, cached: &dyn Fn(PageId) -> Cached) -> u64 {
+        let mut pages: Vec<PageId> = self.pages.keys().copied().collect();
+        pages.sort_unstable();
+        let mut behind = 0;
+        for page in pages {
+            if let Cached::As(version) = cached(page) {
+                self.is_below(page, version);
+                behind += u64::from(self.pages.contains_key(&page));
+            }
+        }
+        behind
+    }
+
+    /// Drops what the cache has, and then gives up the pages with the most bytes, until half of the
+    /// budget is free.
+    fn give_up_some(&mut self, cached: &dyn Fn(PageId) -> Cached) {
+        self.drop_cached(cached);
         let mut sizes: Vec<(usize, PageId)> =
             self.pages.iter().map(|(page, changes)| (changes.size(), *page)).collect();
         sizes.sort_unstable();
@@ -104,15 +130,7 @@ impl Collector {
     /// anything is read.
     pub fn finish(mut self, cached: &dyn Fn(PageId) -> Cached, known: u64) -> (Pending, BTreeSet<PageId>) {
         self.check_in_debug();
-        let mut pages: Vec<PageId> = self.pages.keys().copied().collect();
-        pages.sort_unstable();
-        let mut behind = 0;
-        for page in pages {
-            if let Cached::As(version) = cached(page) {
-                self.is_below(page, version);
-                behind += u64::from(self.pages.contains_key(&page));
-            }
-        }
+        let behind = self.drop_cached(cached);
         (Pending::new(self.pages, known.saturating_sub(behind)), self.given_up)
     }
 }
