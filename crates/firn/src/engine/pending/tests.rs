@@ -124,8 +124,9 @@ fn over_the_budget_the_pages_with_the_most_changes_are_given_up() {
     }
 }
 
-/// Cause: what the cache has was dropped at the log's end only. Effect: with a large enough log pages
-/// were given up, and redone before the opening returned, although flash had their last versions.
+/// Cause: what the cache has was dropped at the log's end only. Effect: with a large enough log
+/// pages were given up, and redone before the opening returned, although flash had their last
+/// versions.
 #[test]
 fn what_the_cache_has_counts_nothing_against_the_budget() {
     let mut collector = Collector::new(3000);
