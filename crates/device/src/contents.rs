@@ -27,12 +27,11 @@ pub fn find_contents(device: &dyn Device) -> Result<Option<u64>, DeviceError> {
     Ok(None)
 }
 
-/// Writes zeros over whatever [`find_contents`] finds, from the end on: what is first goes last.
-/// The rest of the device keeps what it has.
-pub fn erase_contents(device: &dyn Device) -> Result<(), DeviceError> {
-    for range in places(device.len(), device.info().logical_block as u64).into_iter().rev() {
-        let mut parts: Vec<_> = range.clone().step_by(READ as usize).collect();
-        while let Some(start) = parts.pop() {
+/// Writes zeros over whatever [`find_contents`] finds from the offset `from` on, which is that of a
+/// block. The rest of the device keeps what it has.
+pub fn erase_contents(device: &dyn Device, from: u64) -> Result<(), DeviceError> {
+    for range in places(device.len(), device.info().logical_block as u64) {
+        for start in (range.start.max(from)..range.end).step_by(READ as usize) {
             let part = start..range.end.min(start + READ);
             if find_in(device, part.clone())?.is_some() {
                 let zeros = AlignedBuf::zeroed((part.end - part.start) as usize);
@@ -84,7 +83,9 @@ mod tests {
     fn what_is_erased_looks_empty_and_the_rest_stays() {
         let far = (8 << 20) + 64 * 1024;
         let device = device(64 << 20, &[0, 4096, 600 << 10, 4 << 20, far, (64 << 20) - 4096]);
-        erase_contents(&device).expect("in memory");
+        erase_contents(&device, 4096).expect("in memory");
+        assert_eq!(find_contents(&device), Ok(Some(0)), "before that");
+        erase_contents(&device, 0).expect("in memory");
         assert_eq!(find_contents(&device), Ok(None));
         assert_eq!(find_contents_anywhere(&device), Ok(Some(far)));
     }

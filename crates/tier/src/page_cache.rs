@@ -65,6 +65,10 @@ pub trait PageCache: PageTier {
     /// [`PageCache::end_recovery`]. While a cache holds a page, the version that the store took
     /// must not be assumed to be the newest: a cache that was leaving when the crash came may hold
     /// an older image, and redo rebuilds the page on that image.
+    ///
+    /// Once it is [`Cached::As`] a version, [`PageCache::redo`] may drop the image only for a
+    /// record by which its changes are needless: of a page that was freed, or allocated anew, or of
+    /// which the store has at least that version.
     fn cached(&self, _page: PageId) -> Cached {
         Cached::No
     }

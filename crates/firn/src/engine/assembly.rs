@@ -194,7 +194,7 @@ pub(crate) fn claim_devices(
     // it.
     let before = interrupted.ids.first().copied();
     for device in others() {
-        before.map_or(Ok(()), |before| claim::claim(&**device, before))?;
+        before.map_or(Ok(()), |before| claim::claim_again(&**device, before))?;
     }
     let made = Interrupted { ids: [database].into_iter().chain(before).collect(), files: names };
     creation_mark::mark(&devices.superblock, Making::Creating, &made)?;

@@ -36,11 +36,18 @@ pub(crate) fn claim(device: &dyn Device, database: DatabaseId) -> Result<(), Dev
     device.write(0, &block, Durability::Durable)
 }
 
-/// Removes the claim, if there is one of this database, and what an interrupted creation left
-/// behind it: the caller needs a device that looks empty.
+/// Claims a device that an interrupted creation left, which bears this id or is empty, for that
+/// creation, and then erases what is behind the claim: of it nothing is left but that id.
+pub(crate) fn claim_again(device: &dyn Device, former: DatabaseId) -> Result<(), DeviceError> {
+    claim(device, former)?;
+    erase_contents(device, block_of(device).len() as u64)
+}
+
+/// Removes the claim, if there is one of this database: the caller needs a blank device. What is
+/// behind it stays: it is not the creation's, which found the device empty, or left it so.
 pub(crate) fn release(device: &dyn Device, database: DatabaseId) -> Result<(), DeviceError> {
     match claimed_by(device)? == Some(database) {
-        true => erase_contents(device),
+        true => device.write(0, &block_of(device), Durability::Durable),
         false => Ok(()),
     }
 }

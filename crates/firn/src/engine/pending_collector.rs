@@ -103,10 +103,13 @@ impl Collector {
         behind
     }
 
-    /// Drops what the cache has, and then gives up the pages with the most bytes, until half of the
-    /// budget is free.
+    /// Drops what the cache has. If that is not enough for a while, gives up the pages with the
+    /// most bytes, until half of the budget is free.
     fn give_up_some(&mut self, cached: &dyn Fn(PageId) -> Cached) {
         self.drop_cached(cached);
+        if self.bytes <= self.budget / 4 * 3 {
+            return;
+        }
         let mut sizes: Vec<(usize, PageId)> =
             self.pages.iter().map(|(page, changes)| (changes.size(), *page)).collect();
         sizes.sort_unstable();

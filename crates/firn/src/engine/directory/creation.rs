@@ -73,7 +73,7 @@ pub(crate) struct LaidOut {
 
 /// Raw devices of a new database, by their paths: opened, and seen to be empty, or to hold what a
 /// creation left that drew one of `former`. They bear the first of these then, as the new mark has
-/// that one besides its own.
+/// that one besides its own, and nothing else.
 fn raw_devices(
     dir: &Path,
     options: &Options,
@@ -88,7 +88,7 @@ fn raw_devices(
         }
     }
     for (device, before) in raw.values().zip(former.first().into_iter().cycle()) {
-        claim::claim(&**device, *before)?;
+        claim::claim_again(&**device, *before)?;
     }
     Ok(raw)
 }
