@@ -216,12 +216,10 @@ impl Archiver for Archive {
         if self.only_looks {
             return Progress::Idle;
         }
-        let Some(mut work) = self.work.try_lock() else {
-            // The thread that archives sets what is wanted next; until then, look again after a
-            // while.
-            self.wanted.store(u64::MAX, Ordering::Relaxed);
-            return Progress::Idle;
-        };
+        // Look again after a while, unless a look at the log finds for how much more to wait: the
+        // log that was wanted before may be there, and something else not yet.
+        self.wanted.store(u64::MAX, Ordering::Relaxed);
+        let Some(mut work) = self.work.try_lock() else { return Progress::Idle };
         self.take_word_back(engine, &mut work);
         if !all && work.not_before.is_some_and(|moment| moment > clock::now()) {
             return Progress::Idle;
