@@ -187,15 +187,7 @@ pub(crate) fn claim_devices(
     let stores = devices.stores();
     let others = || devices.logs.iter().chain(&stores).chain(cache.clone());
     let interrupted = creation_mark::interrupted_on(&devices.superblock)?;
-    for device in others() {
-        claim::refuse_contents(&**device, &interrupted.ids)?;
-    }
-    // The mark has two ids at most: the new one, and the one that all devices bear before they get
-    // it.
-    let before = interrupted.ids.first().copied();
-    for device in others() {
-        before.map_or(Ok(()), |before| claim::claim_again(&**device, before))?;
-    }
+    let before = claim::take_over(others(), &interrupted.ids)?;
     let made = Interrupted { ids: [database].into_iter().chain(before).collect(), files: names };
     creation_mark::mark(&devices.superblock, Making::Creating, &made)?;
     for device in others() {

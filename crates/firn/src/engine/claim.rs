@@ -14,6 +14,7 @@
 
 use crate::error::Error;
 use firndb_array::Label;
+use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, crc32c};
 use firndb_device::{
     AlignedBuf, Device, DeviceError, Durability, Fill, erase_contents, find_contents, find_contents_anywhere,
@@ -36,11 +37,25 @@ pub(crate) fn claim(device: &dyn Device, database: DatabaseId) -> Result<(), Dev
     device.write(0, &block, Durability::Durable)
 }
 
-/// Claims a device that an interrupted creation left, which bears this id or is empty, for that
-/// creation, and then erases what is behind the claim: of it nothing is left but that id.
-pub(crate) fn claim_again(device: &dyn Device, former: DatabaseId) -> Result<(), DeviceError> {
-    claim(device, former)?;
-    erase_contents(device, block_of(device).len() as u64)
+/// Takes devices for a new database that are empty, or hold what interrupted creations that drew
+/// `former` left: they all bear the first of these ids then, which is returned, and hold nothing
+/// else. The new mark has that id besides its own, until the devices bear that.
+///
+/// Errors: as [`refuse_contents`]; then no device was changed.
+pub(crate) fn take_over<'d>(
+    devices: impl Iterator<Item = &'d Arc<dyn Device>> + Clone,
+    former: &[DatabaseId],
+) -> Result<Option<DatabaseId>, Error> {
+    for device in devices.clone() {
+        refuse_contents(&**device, former)?;
+    }
+    let Some(first) = former.first() else { return Ok(None) };
+    for device in devices {
+        // The claim is first, so that it says whose the rest is until that is erased.
+        claim(&**device, *first)?;
+        erase_contents(&**device, block_of(&**device).len() as u64)?;
+    }
+    Ok(Some(*first))
 }
 
 /// Removes the claim, if there is one of this database: the caller needs a blank device. What is

@@ -71,24 +71,14 @@ pub(crate) struct LaidOut {
     pub options: Options,
 }
 
-/// Raw devices of a new database, by their paths: opened, and seen to be empty, or to hold what a
-/// creation left that drew one of `former`. They bear the first of these then, as the new mark has
-/// that one besides its own, and nothing else.
-fn raw_devices(
-    dir: &Path,
-    options: &Options,
-    former: &[DatabaseId],
-) -> Result<BTreeMap<PathBuf, Arc<dyn Device>>, Error> {
+/// Raw devices of a new database, by their paths.
+fn raw_devices(dir: &Path, options: &Options) -> Result<BTreeMap<PathBuf, Arc<dyn Device>>, Error> {
     let mut raw: BTreeMap<PathBuf, Arc<dyn Device>> = BTreeMap::new();
     for path in own_files(dir, options) {
         if is_raw_device(&path)? {
             let device = released_file(&path, Access::Writing)?;
-            claim::refuse_contents(&*device, former)?;
             raw.insert(path, device);
         }
-    }
-    for (device, before) in raw.values().zip(former.first().into_iter().cycle()) {
-        claim::claim_again(&**device, *before)?;
     }
     Ok(raw)
 }
@@ -107,8 +97,9 @@ fn lay_out(
         assembly::file_names(&assembly::members(options), &store_paths, cache_path.clone())
     };
     let database = DatabaseId(rng::entropy());
-    let raw = raw_devices(dir, options, former)?;
-    let ids: Vec<DatabaseId> = [database].iter().chain(former.first()).copied().collect();
+    let raw = raw_devices(dir, options)?;
+    let before = claim::take_over(raw.values(), former)?;
+    let ids: Vec<DatabaseId> = [database].into_iter().chain(before).collect();
     let made = |options: &Options| Interrupted { ids: ids.clone(), files: names(options) };
     creation_mark::mark(&superblock, making, &made(options))?;
     let mut options = options.clone().with_measured_profile(dir)?;
