@@ -150,6 +150,7 @@ impl Store {
     /// waits.
     fn take_known(&self, wanted: &[PlacesWanted], choice: Choice<'_>, taken: &mut Vec<Place>) -> Next {
         let Choice { stream, may_learn, provided } = choice;
+        let before = taken.len();
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state
@@ -184,10 +185,10 @@ impl Store {
             }
             let Some(group) = state.space.group_for_places(order, code) else { break };
             let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
-            let before = taken.len();
+            let had = taken.len();
             state.space.take_places(&self.geometry, group, &bitmap.body, order, count, taken);
             if self.policy.placement == Placement::Segments {
-                tally(&self.counters.places_scattered, taken.len() - before);
+                tally(&self.counters.places_scattered, taken.len() - had);
             }
         }
         if next_wanted(wanted, taken.len()).is_none() {
@@ -203,7 +204,11 @@ impl Store {
             for place in taken.drain(..) {
                 state.space.drop_place(&self.geometry, place);
             }
-            self.progress.notify_all();
+            // No other thread has seen that those were taken which this call took: two that wait
+            // would wake each other without end.
+            if before > 0 {
+                self.progress.notify_all();
+            }
             self.progress.wait(&mut guard);
             return Next::Wait;
         }
