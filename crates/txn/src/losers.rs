@@ -46,7 +46,7 @@ use crate::state::{Status, TxnState};
 use crate::waits::WaitLimit;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::Ordering;
-use firndb_base::sync::{Arc, MutexGuard};
+use firndb_base::sync::{Arc, Mutex, MutexGuard};
 use firndb_base::{Progress, TxnId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -114,12 +114,21 @@ impl Standing {
 pub(crate) struct Loser {
     pub state: Arc<TxnState>,
     pub standing: Standing,
+    /// Held by the thread that undoes it, and taken with no latch and no lock held. Several threads
+    /// undo different losers.
+    undoing: Arc<Mutex<()>>,
+}
+
+impl Loser {
+    fn new(state: Arc<TxnState>, standing: Standing) -> Loser {
+        Loser { state, standing, undoing: Arc::default() }
+    }
 }
 
 impl TxnManager {
     /// Takes over a transaction that recovery found open.
     pub(crate) fn add_loser(&self, state: Arc<TxnState>) {
-        self.losers.lock().insert(state.id, Loser { state, standing: Standing::Found });
+        self.losers.lock().insert(state.id, Loser::new(state, Standing::Found));
     }
 
     /// Leaves to others a transaction whose rollback came to `error`, which may have undone a part
@@ -133,7 +142,7 @@ impl TxnManager {
         self.stand(state, &standing);
         {
             let mut losers = self.losers.lock();
-            losers.insert(state.id, Loser { state: state.clone(), standing: standing.clone() });
+            losers.insert(state.id, Loser::new(state.clone(), standing.clone()));
             self.note_put_off(&losers);
         }
         state.note_release();
@@ -185,15 +194,8 @@ impl TxnManager {
         self.losers.lock().values().filter(|loser| matches!(loser.standing, Standing::SetAside(_))).count()
     }
 
-    /// Makes transactions that wait for a loser roll it back, because no background thread does:
-    /// for databases without threads.
-    pub fn have_waiters_undo(&self) {
-        self.waiters_undo.store(true, Ordering::Relaxed);
-    }
-
-    /// Rolls back the losers among `blockers` if waiters do that; whether there was one. The caller
-    /// holds no latch. A transaction that would wait for a loser that was put off tries it, too:
-    /// what keeps the loser from being undone keeps the caller as well.
+    /// Rolls back the losers among `blockers`; whether there was one. So a transaction that would
+    /// wait for one of many losers waits for no other. The caller holds no latch.
     ///
     /// Errors: `Damaged` if one of them is set aside, so that there is nothing to wait for;
     /// `Timeout` and `Cancelled`, of `limit`. A waiter with a limit makes no space in the log for
@@ -206,9 +208,6 @@ impl TxnManager {
         if let Some(error) = blockers.iter().find_map(|id| self.locked_for_good(*id)) {
             return Err(error);
         }
-        if !self.waiters_undo.load(Ordering::Relaxed) && !self.has_put_off() {
-            return Ok(false);
-        }
         let mut undone = false;
         for id in blockers {
             undone |= self.undo_loser(*id, limit)?;
@@ -220,32 +219,17 @@ impl TxnManager {
     ///
     /// Errors: `Damaged` if it is set aside; those of `limit`.
     fn undo_loser(&self, id: TxnId, limit: &WaitLimit) -> Result<bool, TxnError> {
-        if !self.losers.lock().contains_key(&id) {
-            return Ok(false);
-        }
-        let undoing = self.lock_undoing(limit)?;
-        let outcome = self.undo_one(undoing, |losers| losers.get(&id).cloned(), limit);
-        match outcome {
-            Ok(undone) => Ok(undone.is_some()),
-            Err((_, error)) if error.concerns_a_page() => Err(self.locked_for_good(id).unwrap_or_else(|| {
+        let found = self.losers.lock().get(&id).cloned();
+        let Some(loser) = found else { return Ok(false) };
+        let undoing = lock_undoing(&loser, limit)?;
+        match self.undo_one(&loser, undoing, |_| true, limit) {
+            Ok(undone) => Ok(undone),
+            Err(error) if error.concerns_a_page() => Err(self.locked_for_good(id).unwrap_or_else(|| {
                 error.within(&format!(
                     "the row is locked by transaction {id}, which could not be rolled back yet; try again later"
                 ))
             })),
-            Err((_, error)) => Err(error),
-        }
-    }
-
-    fn lock_undoing(&self, limit: &WaitLimit) -> Result<MutexGuard<'_, ()>, TxnError> {
-        if limit.is_none() {
-            return Ok(self.undoing.lock());
-        }
-        loop {
-            limit.check()?;
-            if let Some(guard) = self.undoing.try_lock() {
-                return Ok(guard);
-            }
-            clock::sleep(UNDOING_LOOK);
+            Err(error) => Err(error),
         }
     }
 
@@ -276,39 +260,50 @@ impl TxnManager {
         Some(TxnError::new(TxnErrorKind::Damaged, message))
     }
 
-    /// Undoes the first loser that stands so; false if there is none.
+    /// Undoes the first loser that stands so and that no other thread undoes, or waits for one that
+    /// another thread does; false if there is none.
     fn undo_first(&self, wanted: impl Fn(&Standing) -> bool) -> Result<bool, TxnError> {
-        let first =
-            |losers: &BTreeMap<TxnId, Loser>| losers.values().find(|loser| wanted(&loser.standing)).cloned();
-        match self.undo_one(self.undoing.lock(), first, &WaitLimit::default()) {
-            Ok(undone) => Ok(undone.is_some()),
-            Err((_, error)) if error.concerns_a_page() => Ok(true),
-            Err((_, error)) => Err(error),
+        loop {
+            let picked = {
+                let losers = self.losers.lock();
+                let mut found = losers.values().filter(|loser| wanted(&loser.standing)).peekable();
+                let first = found.peek().copied();
+                found.find(|loser| !loser.undoing.is_locked()).or(first).cloned()
+            };
+            let Some(loser) = picked else { return Ok(false) };
+            match self.undo_one(&loser, loser.undoing.lock(), &wanted, &WaitLimit::default()) {
+                // Another thread has undone it, or has failed to.
+                Ok(false) => {}
+                Err(error) if !error.concerns_a_page() => return Err(error),
+                _ => return Ok(true),
+            }
         }
     }
 
-    /// Undoes the loser that is picked. After an error it is a loser as before: what is undone
-    /// already is recognised.
+    /// Undoes the loser if it is one still and stands as wanted; whether it was. After an error it
+    /// is a loser as before: what is undone already is recognised.
     fn undo_one(
         &self,
+        loser: &Loser,
         undoing: MutexGuard<'_, ()>,
-        pick: impl FnOnce(&BTreeMap<TxnId, Loser>) -> Option<Loser>,
+        wanted: impl FnOnce(&Standing) -> bool,
         limit: &WaitLimit,
-    ) -> Result<Option<TxnId>, (TxnId, TxnError)> {
-        let (id, outcome) = {
-            let _undoing = undoing;
-            let picked = pick(&self.losers.lock());
-            let Some(Loser { state, standing }) = picked else { return Ok(None) };
-            if let Standing::SetAside(cause) = standing {
-                return Err((state.id, cause));
-            }
-            let outcome = self.roll_back_patiently(&state, &mut HeldLocks::default(), limit);
-            let standing = match &outcome {
-                Err(error) if standing.counts(error) => standing.after(error),
-                // The caller asks again when there is space.
-                _ => standing,
-            };
-            self.stand(&state, &standing);
+    ) -> Result<bool, TxnError> {
+        let state = &loser.state;
+        // Another thread may have tried it since it was found.
+        let now = self.losers.lock().get(&state.id).map(|loser| loser.standing.clone());
+        let Some(standing) = now.filter(wanted) else { return Ok(false) };
+        if let Standing::SetAside(cause) = standing {
+            return Err(cause);
+        }
+        let outcome = self.roll_back_patiently(state, &mut HeldLocks::default(), limit);
+        let standing = match &outcome {
+            Err(error) if standing.counts(error) => standing.after(error),
+            // The caller asks again when there is space.
+            _ => standing,
+        };
+        self.stand(state, &standing);
+        {
             let mut losers = self.losers.lock();
             match &outcome {
                 Ok(()) => drop(losers.remove(&state.id)),
@@ -318,17 +313,12 @@ impl TxnManager {
                 }
             }
             self.note_put_off(&losers);
-            (state.id, outcome.map_err(|error| (standing, error)))
-        };
-        match outcome {
-            Ok(()) => Ok(Some(id)),
-            Err((standing, error)) => {
-                if error.concerns_a_page() {
-                    self.report_failure(id, &standing);
-                }
-                Err((id, error))
-            }
         }
+        drop(undoing);
+        if outcome.as_ref().is_err_and(TxnError::concerns_a_page) {
+            self.report_failure(state.id, &standing);
+        }
+        outcome.map(|()| true)
     }
 
     /// As [`TxnManager::roll_back_state`]; where a read fails, tries again at once.
@@ -347,8 +337,8 @@ impl TxnManager {
         self.roll_back_state(state, held, limit)
     }
 
-    /// Notes in the loser's own state that it is set aside. The caller holds `undoing`, or no other
-    /// thread knows of the loser yet.
+    /// Notes in the loser's own state that it is set aside. The caller holds its `undoing`, or no
+    /// other thread knows of the loser yet.
     fn stand(&self, state: &TxnState, standing: &Standing) {
         if matches!(standing, Standing::SetAside(_)) {
             state.versions.lock().end_promise(self.log.undo_promise());
@@ -369,6 +359,20 @@ impl TxnManager {
             self.set_aside(format!("rolling back transaction {id}"), cause);
         }
         self.waits.ended(id);
+    }
+}
+
+/// Waits until no other thread undoes the loser, as long as `limit` allows.
+fn lock_undoing<'a>(loser: &'a Loser, limit: &WaitLimit) -> Result<MutexGuard<'a, ()>, TxnError> {
+    if limit.is_none() {
+        return Ok(loser.undoing.lock());
+    }
+    loop {
+        limit.check()?;
+        if let Some(guard) = loser.undoing.try_lock() {
+            return Ok(guard);
+        }
+        clock::sleep(UNDOING_LOOK);
     }
 }
 

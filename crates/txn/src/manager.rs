@@ -144,10 +144,6 @@ pub struct TxnManager {
     pub(crate) prepared: Mutex<PreparedList>,
     /// Transactions that are still to be rolled back, and not by their owners. Locked alone.
     pub(crate) losers: Mutex<BTreeMap<TxnId, Loser>>,
-    /// Held by the thread that rolls one of them back; taken with no latch and no lock held.
-    pub(crate) undoing: Mutex<()>,
-    /// Whether waiters roll back what they would wait for.
-    pub(crate) waiters_undo: AtomicBool,
     /// Some losers were put off and are to be tried again. Changes under the lock of `losers`.
     pub(crate) put_off: AtomicBool,
     /// Why not every tree is known that recovery may have to undo in.
@@ -203,8 +199,6 @@ impl TxnManager {
             backlog,
             prepared: ranks::PREPARED.mutex(PreparedList::default()),
             losers: Mutex::default(),
-            undoing: Mutex::default(),
-            waiters_undo: AtomicBool::new(false),
             put_off: AtomicBool::new(false),
             unknown_trees: OnceLock::new(),
             counters: Counters::default(),

@@ -170,18 +170,7 @@ impl Transaction {
     /// Reads what is not in memory of the leaves of `keys`, which ascend, together; whether there
     /// was anything. A hint: the leaves of a long list may be gone again.
     pub fn bring_in(&self, tree: &Tree, keys: &[&[u8]]) -> Result<bool, TxnError> {
-        let (mut absent, mut missing) = (Vec::new(), Missing::default());
-        for piece in keys.chunks(2 * tree.pool().read_ahead_pages()) {
-            absent.clear();
-            missing.clear();
-            tree.visit_in_memory(piece, PageUse::Working, &mut absent, &mut missing, |_, _| ())?;
-            if !absent.is_empty() {
-                let rest: Vec<&[u8]> = absent.iter().map(|at| piece[*at]).collect();
-                tree.bring_in_missing(&rest, PageUse::Working, &mut missing)?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        bring_in_leaves(tree, keys)
     }
 
     /// Locks the keys and shows their rows to `each`, in the order of the keys.
@@ -307,4 +296,20 @@ impl Locking<'_> {
         }
         self.done += 1;
     }
+}
+
+/// As [`Transaction::bring_in`].
+pub(crate) fn bring_in_leaves(tree: &Tree, keys: &[&[u8]]) -> Result<bool, TxnError> {
+    let (mut absent, mut missing) = (Vec::new(), Missing::default());
+    for piece in keys.chunks(2 * tree.pool().read_ahead_pages()) {
+        absent.clear();
+        missing.clear();
+        tree.visit_in_memory(piece, PageUse::Working, &mut absent, &mut missing, |_, _| ())?;
+        if !absent.is_empty() {
+            let rest: Vec<&[u8]> = absent.iter().map(|at| piece[*at]).collect();
+            tree.bring_in_missing(&rest, PageUse::Working, &mut missing)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -248,9 +248,6 @@ impl<'a> Opening<'a> {
         let txns = TxnManager::new(pool.clone(), undo_tree, next_txn, next_tree, manager_options);
         let LoserReport { losers, prepared } = txns.adopt(transactions);
         (self.recovery.losers, self.recovery.prepared) = (losers, prepared);
-        if !options.background {
-            txns.have_waiters_undo();
-        }
         // The catalog reads by snapshot: it does not see the losers' changes.
         let catalog = Arc::new(Catalog::open(txns.clone(), catalog_tree)?);
         self.recovery.opening = self.meter.lap(&self.devices);

@@ -4,3 +4,4 @@ mod first_commit_in_time;
 mod openings_without_end;
 mod reads_the_faster_source;
 mod redo_on_demand;
+mod waiters_undo_losers;

@@ -9,7 +9,7 @@ fn rows_of_losers_show_the_version_before_and_are_locked_until_it_is_back() {
     let (db, table) = opened(&quiet(), &bed);
     assert_eq!(all(&db, &table), rows);
     assert_eq!(db.recovery_report().losers_left, 2, "a read waits for no rollback");
-    // Without threads, a transaction that would wait for a loser rolls it back.
+    // A transaction that would wait for a loser rolls it back.
     db.transact(|tx| tx.put(&table, &key(15), b"mine").map(drop)).expect("committed");
     assert_eq!(db.recovery_report().losers_left, 1);
     assert_eq!(db.snapshot().get(&table, b"key of a loser").expect("readable"), None);
