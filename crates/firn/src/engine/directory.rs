@@ -17,7 +17,8 @@ use crate::engine::creation_mark::Interrupted;
 use crate::engine::devices::Devices;
 use crate::engine::directory::creation::{build, recreate};
 use crate::engine::directory::files::{
-    Access, exists, file, has_loose_end, make_directory, open_to_read, refuse_no_directory, released_file,
+    Access, absent, exists, file, has_loose_end, make_directory, open_to_read, refuse_no_directory,
+    released_file,
 };
 use crate::engine::directory::names::{SUPERBLOCK, refuse_one_name_twice, refuse_others, refuse_too_large};
 use crate::engine::separate_directories::refuse_mixed_archive;
@@ -29,7 +30,7 @@ use crate::error::Error;
 use crate::options::Options;
 use firndb_array::MemberState;
 use firndb_base::sync::Arc;
-use firndb_device::{AbsentDevice, Device, DeviceError, DeviceErrorKind, sync_directory};
+use firndb_device::{Device, sync_directory};
 use std::path::Path;
 
 /// Opens the database in `dir`, or creates it there.
@@ -113,8 +114,7 @@ fn open_found(
             Err(error) if spare == 0 => return Err(error.within(&missing("a log device"))),
             Err(error) => {
                 spare -= 1;
-                let why = DeviceError::new(DeviceErrorKind::Failed, error.to_string());
-                logs.push(Arc::new(AbsentDevice::new(&path.display().to_string(), why)));
+                logs.push(absent(&path, &error));
             }
         }
     }
@@ -160,10 +160,7 @@ fn store_member(dir: &Path, member: &StoreMember, access: Access) -> Arc<dyn Dev
         MemberState::Struck => Err(Error::unusable(format!("{} has missed writes", path.display()))),
         MemberState::Active | MemberState::Rebuilding => released_file(&path, access),
     };
-    opened.unwrap_or_else(|error| {
-        let why = DeviceError::new(DeviceErrorKind::Failed, error.to_string());
-        Arc::new(AbsentDevice::new(&path.display().to_string(), why))
-    })
+    opened.unwrap_or_else(|error| absent(&path, &error))
 }
 
 fn log_file(path: &Path, member: &Member, access: Access) -> Result<Arc<dyn Device>, Error> {

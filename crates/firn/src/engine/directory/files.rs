@@ -3,13 +3,21 @@
 use crate::error::{Error, ErrorKind};
 use firndb_base::clock;
 use firndb_base::sync::Arc;
-use firndb_device::{Device, FileDevice, FileOptions, sync_directory};
+use firndb_device::{
+    AbsentDevice, Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, sync_directory,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Opens a file or raw device of a database whose superblock is held, for reading.
 pub(crate) fn open_existing(path: &Path) -> Result<Arc<dyn Device>, Error> {
     released_file(path, Access::Reading)
+}
+
+/// Stands for the device at `path`, which cannot be used.
+pub(crate) fn absent(path: &Path, why: &Error) -> Arc<dyn Device> {
+    let why = DeviceError::new(DeviceErrorKind::Failed, why.to_string());
+    Arc::new(AbsentDevice::new(&path.display().to_string(), why))
 }
 
 /// Opens a file or raw device; creates the file if it is not there.
