@@ -58,6 +58,18 @@ impl StoreArray {
         Ok(Some(StoreArray::of(array, keeper, members, 0)))
     }
 
+    /// Bytes that each of the devices of a new store needs at least, if the largest of their blocks
+    /// has `block` bytes.
+    pub fn bytes_least(devices: usize, block: u64, options: &Options) -> Result<u64, Error> {
+        let shape = store::shape(options.page_size, options.testing.store_layout)?;
+        if devices < 2 {
+            return Ok(shape.groups_start + shape.group_bytes);
+        }
+        let code = options.code_over(devices)?;
+        let widest = options.widest_over(code, devices)?;
+        Ok(Array::member_bytes_least(code, widest, shape, devices, block))
+    }
+
     /// Opens the array that the superblock names, if it names one.
     pub fn open(
         devices: Vec<Arc<dyn Device>>,

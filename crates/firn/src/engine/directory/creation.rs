@@ -8,7 +8,8 @@ use crate::engine::directory::files::{
     whole_path,
 };
 use crate::engine::directory::names::{
-    SUPERBLOCK, own_files, refuse_one_name_twice, refuse_others, refuse_strangers, refuse_too_large,
+    SUPERBLOCK, bytes_needed, own_files, refuse_one_name_twice, refuse_others, refuse_strangers,
+    refuse_too_large,
 };
 use crate::engine::separate_directories::{refuse_mixed, refuse_mixed_archive};
 use crate::engine::superblock::copies::{Found, SECOND_COPY};
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::options::Options;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, rng};
-use firndb_device::{Device, remove_file, sync_directory};
+use firndb_device::{Device, Fill, remove_file, sync_directory};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -72,12 +73,24 @@ pub(crate) struct LaidOut {
 }
 
 /// Raw devices of a new database, by their paths.
-fn raw_devices(dir: &Path, options: &Options) -> Result<BTreeMap<PathBuf, Arc<dyn Device>>, Error> {
-    let mut raw: BTreeMap<PathBuf, Arc<dyn Device>> = BTreeMap::new();
+type RawDevices = BTreeMap<PathBuf, Arc<dyn Device>>;
+
+/// Opens the raw devices of a new database.
+///
+/// Errors: `Full`: one is shorter than what is to be on it.
+fn raw_devices(dir: &Path, options: &Options) -> Result<RawDevices, Error> {
+    let mut raw = RawDevices::new();
     for path in own_files(dir, options) {
         if is_raw_device(&path)? {
             let device = released_file(&path, Access::Writing)?;
             raw.insert(path, device);
+        }
+    }
+    let block = raw.values().map(|device| device.info().logical_block).max().unwrap_or(512);
+    for (path, bytes) in bytes_needed(dir, options, block)? {
+        if let Some(device) = raw.get(&path) {
+            // It has a length of its own, and only compares.
+            device.grow(bytes, Fill::Reserved)?;
         }
     }
     Ok(raw)

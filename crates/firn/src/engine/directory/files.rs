@@ -6,6 +6,7 @@ use firndb_base::sync::Arc;
 use firndb_device::{
     AbsentDevice, Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, sync_directory,
 };
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -111,6 +112,14 @@ pub(super) fn is_raw_device(path: &Path) -> Result<bool, Error> {
 
 pub(super) fn exists(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(|error| Error::of_path(path, error))
+}
+
+/// The nearest directory above `path` that exists.
+pub(super) fn nearest_directory(path: &Path) -> Option<(&Path, Metadata)> {
+    path.ancestors().skip(1).find_map(|at| {
+        let at = if at.as_os_str().is_empty() { Path::new(".") } else { at };
+        Some((at, std::fs::metadata(at).ok()?))
+    })
 }
 
 /// `path` without detours, as far as its directory exists.

@@ -1,6 +1,7 @@
 //! The names of a database's files, and what must not lie there before it is created.
 
-use crate::engine::directory::files::{exists, is_raw_device, whole_path};
+use crate::engine::directory::files::{exists, is_raw_device, nearest_directory, whole_path};
+use crate::engine::store_array::StoreArray;
 use crate::engine::superblock::Superblock;
 use crate::engine::{assembly, cache};
 use crate::error::Error;
@@ -19,6 +20,21 @@ pub(super) fn own_files(dir: &Path, options: &Options) -> Vec<PathBuf> {
     paths.extend(assembly::store_paths(options).iter().map(|path| dir.join(path)));
     paths.extend(cache::path(None, options).map(|path| dir.join(path)));
     paths
+}
+
+/// The same files with the bytes that their creation needs of each; `block` is the largest of the
+/// blocks of the store's devices.
+pub(super) fn bytes_needed(
+    dir: &Path,
+    options: &Options,
+    block: usize,
+) -> Result<Vec<(PathBuf, u64)>, Error> {
+    let logs = assembly::members(options).into_iter().map(|member| (member.path, member.bytes));
+    let stores = assembly::store_paths(options);
+    let least = StoreArray::bytes_least(stores.len(), block as u64, options)?;
+    let stores = stores.into_iter().map(|path| (path, least));
+    let cache = cache::path(None, options).map(|path| (path, options.cache.bytes.unwrap_or(0)));
+    Ok(logs.chain(stores).chain(cache).map(|(path, bytes)| (dir.join(path), bytes)).collect())
 }
 
 /// Refuses a path that one of the database's files has.
@@ -96,21 +112,14 @@ pub(super) fn refuse_strangers(dir: &Path) -> Result<(), Error> {
 /// Refuses to create files that are larger than the free space of their file systems, before
 /// trying: some file systems report that only when they are full. A raw device has its own space.
 pub(super) fn refuse_too_large(dir: &Path, options: &Options) -> Result<(), Error> {
-    let logs = assembly::members(options).into_iter().map(|member| (dir.join(&member.path), member.bytes));
-    let cache = cache::path(None, options).map(|path| (dir.join(path), options.cache.bytes.unwrap_or(0)));
     let mut wanted: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
-    for (path, bytes) in logs.chain(cache) {
+    for (path, bytes) in bytes_needed(dir, options, 512)? {
         if is_raw_device(&path)? {
             continue;
         }
         // The directory may not exist yet.
-        let Some((at, found)) = path.ancestors().skip(1).find_map(|at| {
-            let at = if at.as_os_str().is_empty() { Path::new(".") } else { at };
-            Some((at.to_path_buf(), std::fs::metadata(at).ok()?))
-        }) else {
-            continue;
-        };
-        let sum = &mut wanted.entry(found.dev()).or_insert((at, 0)).1;
+        let Some((at, found)) = nearest_directory(&path) else { continue };
+        let sum = &mut wanted.entry(found.dev()).or_insert((at.to_path_buf(), 0)).1;
         *sum = sum.saturating_add(bytes);
     }
     for (at, bytes) in wanted.into_values() {
