@@ -20,7 +20,9 @@ use crate::engine::directory::files::{
     Access, absent, exists, file, has_loose_end, make_directory, open_to_read, refuse_no_directory,
     released_file,
 };
-use crate::engine::directory::names::{SUPERBLOCK, refuse_one_name_twice, refuse_others, refuse_too_large};
+use crate::engine::directory::names::{
+    SUPERBLOCK, refuse_files_that_are_one, refuse_one_place_twice, refuse_others, refuse_too_large,
+};
 use crate::engine::separate_directories::refuse_mixed_archive;
 use crate::engine::store_array_field::StoreMember;
 use crate::engine::superblock::copies::Found;
@@ -47,7 +49,6 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
             Found::Database(found) => {
                 let options = options.for_existing(&found);
                 options.check()?;
-                refuse_one_name_twice(dir, &options)?;
                 return open_found(dir, found, superblock, &options, archives);
             }
             Found::Nothing if has_loose_end(&path, &*superblock)? => {
@@ -67,14 +68,14 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
         }
     }
     options.check_new()?;
-    refuse_one_name_twice(dir, options)?;
+    refuse_one_place_twice(dir, options)?;
     refuse_others(dir, &[], options)?;
     if !options.create {
         return Err(Error::not_found(format!("{}: there is no Firn database here", dir.display())));
     }
     refuse_too_large(dir, options)?;
     make_directory(dir)?;
-    refuse_one_name_twice(dir, options)?;
+    refuse_one_place_twice(dir, options)?;
     let superblock = file(&path, true)?;
     build(dir, (superblock, &[]), options, archives)
 }
@@ -102,6 +103,7 @@ fn open_found(
     options: &Options,
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
+    refuse_files_that_are_one(dir, &found, options)?;
     let missing = |what: &str| format!("{what} of the database in {} cannot be opened", dir.display());
     let access = if options.overlay.is_some() { Access::Reading } else { Access::Writing };
     let mut logs: Vec<Arc<dyn Device>> = Vec::new();

@@ -148,6 +148,32 @@ fn a_device_that_is_too_short_is_refused_before_any_is_written() {
     }
 }
 
+#[test]
+#[ignore = "needs root and loop devices"]
+fn two_names_of_one_device_are_refused() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let devices = Loops::new(&[64, 64, 64]);
+    let [link, node] = ["link", "node"].map(|name| devices.dir.path().join(name));
+    symlink(&devices.paths[0], &link).unwrap();
+    let number = std::fs::metadata(&devices.paths[0]).unwrap().rdev();
+    let (major, minor) = ((number >> 8 & 0xfff).to_string(), (number & 0xff).to_string());
+    run("mknod", &[node.to_str().unwrap(), "b", &major, &minor]);
+    for second in [&devices.paths[0], &link, &node] {
+        let refused = devices.options().store_path(second).open(devices.db()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::BadArgument, "{refused}");
+        assert!(refused.to_string().contains("the same file or device"), "{refused}");
+        assert!(!devices.db().exists());
+    }
+    // A link that leads to another device later.
+    std::fs::remove_file(&link).unwrap();
+    symlink(&devices.paths[2], &link).unwrap();
+    devices.options().store_path(&link).open(devices.db()).unwrap().close().unwrap();
+    std::fs::remove_file(&link).unwrap();
+    symlink(&node, &link).unwrap();
+    let refused = devices.options().open(devices.db()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::BadArgument, "{refused}");
+}
+
 /// What a crash leaves of a creation on raw devices, at whatever write, is taken by the next one.
 #[test]
 #[ignore = "needs root and loop devices"]

@@ -8,7 +8,7 @@ use crate::engine::directory::files::{
     whole_path,
 };
 use crate::engine::directory::names::{
-    SUPERBLOCK, bytes_needed, own_files, refuse_one_name_twice, refuse_others, refuse_strangers,
+    SUPERBLOCK, bytes_needed, own_files, refuse_one_place_twice, refuse_others, refuse_strangers,
     refuse_too_large,
 };
 use crate::engine::separate_directories::{refuse_mixed, refuse_mixed_archive};
@@ -41,7 +41,7 @@ pub(super) fn recreate(
             format!("{dir}: the creation of a database here was interrupted; nothing was stored in it");
         return Err(Error::not_found(message));
     }
-    refuse_one_name_twice(dir, options)?;
+    refuse_one_place_twice(dir, options)?;
     remove_files(dir, interrupted, options)?;
     refuse_too_large(dir, options)?;
     build(dir, (superblock, &interrupted.ids), options, archives)
@@ -151,7 +151,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
     refuse_mixed(dir, "the new database")?;
     refuse_mixed_archive(Some(dir), options)?;
     let path = dir.join(SUPERBLOCK);
-    refuse_one_name_twice(dir, options)?;
+    refuse_one_place_twice(dir, options)?;
     let mut former = Vec::new();
     let superblock = if exists(&path)? {
         let superblock = file(&path, false)?;
@@ -176,7 +176,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
         refuse_strangers(dir)?;
         refuse_too_large(dir, options)?;
         make_directory(dir)?;
-        refuse_one_name_twice(dir, options)?;
+        refuse_one_place_twice(dir, options)?;
         file(&path, true)?
     };
     lay_out(dir, (superblock, &former), Making::Restoring, options)

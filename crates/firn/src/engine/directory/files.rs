@@ -7,6 +7,7 @@ use firndb_device::{
     AbsentDevice, Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, sync_directory,
 };
 use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,6 +65,9 @@ pub(super) fn open_to_read(path: &Path) -> Result<Arc<dyn Device>, Error> {
 
 pub(super) fn file(path: &Path, create: bool) -> Result<Arc<dyn Device>, Error> {
     let options = FileOptions::default();
+    if create {
+        refuse_absent_device(path)?;
+    }
     let device = if create { FileDevice::create(path, &options) } else { FileDevice::open(path, &options) };
     Ok(Arc::new(device?))
 }
@@ -102,7 +106,6 @@ pub(super) fn has_loose_end(path: &Path, device: &dyn Device) -> Result<bool, Er
 
 /// Whether a raw device is there, not a file.
 pub(super) fn is_raw_device(path: &Path) -> Result<bool, Error> {
-    use std::os::unix::fs::FileTypeExt;
     if !exists(path)? {
         return Ok(false);
     }
@@ -112,6 +115,26 @@ pub(super) fn is_raw_device(path: &Path) -> Result<bool, Error> {
 
 pub(super) fn exists(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(|error| Error::of_path(path, error))
+}
+
+/// Refuses to create a file where devices have their nodes: `path` is meant for a device that is
+/// not there, and the file would be lost with the machine's memory. A directory below on a file
+/// system of its own (`/dev/shm`) is none of these.
+pub(super) fn refuse_absent_device(path: &Path) -> Result<(), Error> {
+    const NODES: &str = "/dev";
+    if exists(path)? {
+        return Ok(());
+    }
+    let Some((at, found)) = nearest_directory(path) else { return Ok(()) };
+    let is_below = at.canonicalize().is_ok_and(|at| at.starts_with(NODES));
+    if is_below && std::fs::metadata(NODES).is_ok_and(|nodes| nodes.dev() == found.dev()) {
+        return Err(Error::unusable(format!(
+            "{}: there is no such device, and a file in {NODES} would be in memory only: check the name, or give a path \
+                 elsewhere",
+            path.display()
+        )));
+    }
+    Ok(())
 }
 
 /// The nearest directory above `path` that exists.
