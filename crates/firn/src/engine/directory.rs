@@ -77,7 +77,7 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
     make_directory(dir)?;
     refuse_one_place_twice(dir, options)?;
     let superblock = file(&path, true)?;
-    build(dir, (superblock, &[]), options, archives)
+    build(dir, (superblock, &Interrupted::default()), options, archives)
 }
 
 /// Opens the database in `dir` without changing anything: every file is opened for reading, under a

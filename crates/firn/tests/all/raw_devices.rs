@@ -122,6 +122,21 @@ fn beginnings(devices: &Loops) -> Vec<[u8; 4096]> {
     devices.paths.iter().map(begins).collect()
 }
 
+#[test]
+#[ignore = "needs root and loop devices"]
+fn the_error_says_how_to_erase_a_device() {
+    let devices = Loops::new(&[64, 64, 64]);
+    for place in [0, 4096, 32 * MIB, 64 * MIB - 4096] {
+        write_at(&devices.paths[1], place, b"precious");
+        let refused = devices.options().open(devices.db()).unwrap_err().to_string();
+        let command: Vec<&str> = refused.split('`').nth(1).expect("a command").split(' ').collect();
+        run(command[0], &command[1..]);
+        devices.options().open(devices.db()).unwrap().close().unwrap();
+        std::fs::remove_dir_all(devices.db()).unwrap();
+        devices.paths.iter().for_each(|path| drop(run("blkdiscard", &["-z", path.to_str().unwrap()])));
+    }
+}
+
 /// Cause: lengths were compared when files would grow, after the claims. Effect: a device that was
 /// too short for its log or cache was found when all were claimed, and the next attempt, on other
 /// devices, found them in use.
@@ -172,6 +187,29 @@ fn two_names_of_one_device_are_refused() {
     symlink(&node, &link).unwrap();
     let refused = devices.options().open(devices.db()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::BadArgument, "{refused}");
+}
+
+/// Cause: a creation that was begun anew with other devices left those of before claimed. Effect:
+/// no database could be created on them until they were erased.
+#[test]
+#[ignore = "needs root and loop devices"]
+fn a_creation_releases_what_an_interrupted_one_had_claimed() {
+    let devices = Loops::new(&[64, 64, 64]);
+    let blank = beginnings(&devices);
+    // Interrupted between two claims: a directory is missing.
+    let paths = vec![devices.paths[0].clone(), devices.dir.path().join("no directory/log")];
+    let refused = devices.options().log(|log| log.paths(paths)).open(devices.db()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unusable, "{refused}");
+    assert!(beginnings(&devices)[0] != blank[0], "it was claimed");
+    let elsewhere = devices.options().open(devices.dir.path().join("other")).unwrap_err();
+    assert!(elsewhere.to_string().contains("has claimed it"), "{elsewhere}");
+    // A creation that another device stops leaves the mark as it is.
+    write_at(&devices.paths[2], 4096, b"precious");
+    devices.options().log(|log| log.paths(vec!["log".into()])).open(devices.db()).unwrap_err();
+    write_at(&devices.paths[2], 4096, &[0; 8]);
+    let other_log = devices.options().log(|log| log.paths(vec!["log".into()]));
+    other_log.open(devices.db()).unwrap().close().unwrap();
+    assert!(beginnings(&devices)[0] == blank[0], "it was released");
 }
 
 /// What a crash leaves of a creation on raw devices, at whatever write, is taken by the next one.

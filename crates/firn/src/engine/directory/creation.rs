@@ -44,14 +44,14 @@ pub(super) fn recreate(
     refuse_one_place_twice(dir, options)?;
     remove_files(dir, interrupted, options)?;
     refuse_too_large(dir, options)?;
-    build(dir, (superblock, &interrupted.ids), options, archives)
+    build(dir, (superblock, interrupted), options, archives)
 }
 
-/// Creates a database whose superblock is to be on this device. Raw devices may hold what earlier
-/// creations left, which drew `former`.
+/// Creates a database whose superblock is to be on this device. Raw devices may hold what the
+/// creations left that `former` is of.
 pub(super) fn build(
     dir: &Path,
-    (superblock, former): (Arc<dyn Device>, &[DatabaseId]),
+    (superblock, former): (Arc<dyn Device>, &Interrupted),
     options: &Options,
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
@@ -96,10 +96,26 @@ fn raw_devices(dir: &Path, options: &Options) -> Result<RawDevices, Error> {
     Ok(raw)
 }
 
+/// Releases the raw devices that an interrupted creation has claimed and `raw`, those of the new
+/// one, are not. One that bears more than a claim is left alone: the mark proves nothing.
+fn release_others(dir: &Path, interrupted: &Interrupted, raw: &RawDevices) -> Result<(), Error> {
+    for path in interrupted.files.iter().map(|file| dir.join(file)) {
+        if raw.contains_key(&path) || !is_raw_device(&path)? {
+            continue;
+        }
+        // One that cannot be opened is not needed.
+        let Ok(device) = file(&path, false) else { continue };
+        for id in &interrupted.ids {
+            claim::release(&*device, *id)?;
+        }
+    }
+    Ok(())
+}
+
 /// Marks the superblock's device, and creates and claims the other files.
 fn lay_out(
     dir: &Path,
-    (superblock, former): (Arc<dyn Device>, &[DatabaseId]),
+    (superblock, former): (Arc<dyn Device>, &Interrupted),
     making: Making,
     options: &Options,
 ) -> Result<LaidOut, Error> {
@@ -111,7 +127,8 @@ fn lay_out(
     };
     let database = DatabaseId(rng::entropy());
     let raw = raw_devices(dir, options)?;
-    let before = claim::take_over(raw.values(), former)?;
+    let before = claim::take_over(raw.values(), &former.ids)?;
+    release_others(dir, former, &raw)?;
     let ids: Vec<DatabaseId> = [database].into_iter().chain(before).collect();
     let made = |options: &Options| Interrupted { ids: ids.clone(), files: names(options) };
     creation_mark::mark(&superblock, making, &made(options))?;
@@ -152,7 +169,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
     refuse_mixed_archive(Some(dir), options)?;
     let path = dir.join(SUPERBLOCK);
     refuse_one_place_twice(dir, options)?;
-    let mut former = Vec::new();
+    let mut former = Interrupted::default();
     let superblock = if exists(&path)? {
         let superblock = file(&path, false)?;
         match Superblock::read(&superblock)? {
@@ -160,7 +177,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
             Found::Creating(interrupted) | Found::Restoring(interrupted) => {
                 refuse_others(dir, &interrupted.files, options)?;
                 remove_files(dir, &interrupted, options)?;
-                former = interrupted.ids;
+                former = interrupted;
             }
             Found::Database(_) => {
                 return Err(Error::exists(format!(
