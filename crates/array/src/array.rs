@@ -1,10 +1,10 @@
 //! The array: one device above, its members below.
 
-use crate::code::{Code, MEMBERS_MAX};
+use crate::code::Code;
 use crate::coder::Coder;
 use crate::group_codes::GroupCodes;
 use crate::lanes::{Job, Lanes, Work};
-use crate::map::{Layout, Map, row_bytes};
+use crate::map::{Layout, Map};
 use crate::members::{Keeper, Member, MemberState, MemberStatus, copy_budget, readable};
 use crate::ranges::Ranges;
 use crate::ranks;
@@ -88,12 +88,7 @@ impl Array {
     ) -> Result<Array, DeviceError> {
         let block = devices.iter().map(|device| device.info().logical_block).max();
         let block = block.expect("an array has members") as u64;
-        let members = devices.len();
-        let most = code.written().max(widest.written());
-        assert!(most <= members && members <= MEMBERS_MAX && shape.is_sound());
-        assert!(widest.spare() >= code.spare(), "{widest} does not survive what {code} does");
-        let [own, wide] = [code, widest].map(|code| row_bytes(code, &shape, members, block));
-        let map = Map::new(shape, code, members, block, own.max(wide));
+        let map = Map::of_new(shape, code, widest, devices.len(), block);
         for (member, device) in devices.iter().enumerate() {
             map.label(options.database, member, 1).write(&**device)?;
         }
@@ -101,6 +96,14 @@ impl Array {
         let member = |device| Member::new(device, MemberState::Active, false, &budget);
         let members = devices.into_iter().map(member);
         Array::assemble(map, members.collect(), options)
+    }
+
+    /// Bytes that each of this many devices needs at least for [`Array::create`] and a file of one
+    /// group above; `block` is the largest of their blocks.
+    #[must_use]
+    pub fn member_bytes_least(code: Code, widest: Code, shape: Shape, members: usize, block: u64) -> u64 {
+        let map = Map::of_new(shape, code, widest, members, block);
+        map.member_len(shape.group_start(1)).expect("one group is not 2^64 bytes")
     }
 
     pub(crate) fn assemble(

@@ -10,7 +10,7 @@
 //! members have the same ones; the bytes reserved for them suffice for each of several codes.
 
 use crate::cells::Cells;
-use crate::code::Code;
+use crate::code::{Code, MEMBERS_MAX};
 use crate::label::Label;
 use crate::shape::Shape;
 use crate::slot;
@@ -88,6 +88,15 @@ impl Map {
         let slots = (2 * slot_bytes).next_multiple_of(unit);
         let stride = (slots + shape.places_start + row_bytes).next_multiple_of(unit);
         Map { shape, code, members, block, row_bytes, layouts, codes, slot_bytes, slots, stride }
+    }
+
+    /// Of a new array: a group's rows have the bytes that `widest` takes, too.
+    pub(crate) fn of_new(shape: Shape, code: Code, widest: Code, members: usize, block: u64) -> Map {
+        let most = code.written().max(widest.written());
+        assert!(most <= members && members <= MEMBERS_MAX && shape.is_sound());
+        assert!(widest.spare() >= code.spare(), "{widest} does not survive what {code} does");
+        let [own, wide] = [code, widest].map(|code| row_bytes(code, &shape, members, block));
+        Map::new(shape, code, members, block, own.max(wide))
     }
 
     /// The layout of a new group.

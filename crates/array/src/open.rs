@@ -20,6 +20,16 @@ pub struct MemberToOpen {
     pub state: MemberState,
 }
 
+/// What states and labels tell of an array's members.
+struct Judged {
+    map: Map,
+    members: Vec<Member>,
+    refused: Refused,
+}
+
+/// Why each member is left out, as far as it is.
+type Refused = Vec<Option<String>>;
+
 impl Array {
     /// Opens the array that these devices are, in their order. A member that is missing, or is not
     /// the device that the keeper knows, counts as struck; that is made durable before the first
@@ -27,85 +37,115 @@ impl Array {
     ///
     /// Errors: more members are missing than may be lost; the message names them.
     pub fn open(found: Vec<MemberToOpen>, options: ArrayOptions) -> Result<Array, DeviceError> {
-        assert!(!found.is_empty() && found.len() <= MEMBERS_MAX, "an array has 1 to {MEMBERS_MAX} members");
-        let labels: Vec<Result<Label, String>> = found
-            .iter()
-            .enumerate()
-            .map(|(at, member)| label_of(member, (at, found.len()), options.database))
-            .collect();
-        let first = labels
-            .iter()
-            .zip(&found)
-            .find_map(|(label, member)| label.as_ref().ok().filter(|_| member.state == MemberState::Active));
-        let Some(first) = first.cloned() else {
-            let why: Vec<String> = labels.into_iter().filter_map(Result::err).collect();
-            return Err(missing(&why, "no member of the store is left"));
-        };
-        let map = Map::new(first.shape, first.code, first.members, first.block, first.row_bytes);
-        let (mut members, mut why) = (Vec::new(), Vec::new());
-        let budget = copy_budget();
-        for (member, label) in found.into_iter().zip(labels) {
-            let device = member.device;
-            let alike = |label: &Label| {
-                (label.shape, label.code, label.block, label.row_bytes)
-                    == (first.shape, first.code, first.block, first.row_bytes)
-                    && label.block >= device.info().logical_block as u64
-            };
-            let refused = match label {
-                Ok(label) if alike(&label) => None,
-                Ok(_) => Some(format!("{} is cut otherwise than the others", device.info().name)),
-                Err(why) => Some(why),
-            };
-            let state = if refused.is_some() { MemberState::Struck } else { member.state };
-            if state == MemberState::Rebuilding {
-                why.push(has_missed_writes(&*device));
-            }
-            why.extend(refused);
-            members.push(Member::new(device, state, state != member.state, &budget));
-        }
-        enough(&map, &members, &why)?;
+        let Judged { map, members, mut refused } = judge(found, options.database).map_err(|refused| {
+            let why: Vec<String> = refused.into_iter().flatten().collect();
+            missing(&why, "no member of the store is left")
+        })?;
+        enough(&map, &members, &refused)?;
         let length = options.length;
         let array = Array::assemble(map, members, options)?;
-        let len = array.leave_out_short(length, &mut why)?;
+        let len = array.leave_out_short(length, &mut refused)?;
         array.set_groups(len.map_or(array.groups(), |len| array.map.shape.groups_of(len)));
         lengthen(&array.members);
         Ok(array)
     }
 
+    /// Why [`Array::open`] would leave each of these members out; `None` of one that it would use.
+    /// Once more are left out than may be lost, lengths are not compared. The comparison may mend
+    /// copies of metadata: hand in overlays of devices that are to stay as they are.
+    #[must_use]
+    pub fn left_out(found: Vec<MemberToOpen>, options: ArrayOptions) -> Vec<Option<String>> {
+        let Judged { map, members, mut refused } = match judge(found, options.database) {
+            Ok(judged) => judged,
+            Err(refused) => return refused,
+        };
+        let length = options.length;
+        if enough(&map, &members, &refused).is_ok()
+            && let Ok(array) = Array::assemble(map, members, options)
+        {
+            // Fails if too few are left, which `refused` says of each.
+            let _ = array.leave_out_short(length, &mut refused);
+        }
+        refused
+    }
+
     /// Strikes the members that are shorter than the file above needs: all were as long before its
     /// header said so, so they have been cut off since. Made durable as that of a missing one.
     /// Returns how long that is, if the file says so.
-    fn leave_out_short(&self, length: Length, why: &mut Vec<String>) -> Result<Option<u64>, DeviceError> {
+    fn leave_out_short(&self, length: Length, refused: &mut Refused) -> Result<Option<u64>, DeviceError> {
+        // Without a header the shortest member may hide it: there is one group at least.
+        self.leave_out_shorter(self.map.shape.group_start(1), refused)?;
         loop {
-            let above = length(self.database, self);
-            // Without a header the shortest member may hide it: there is one group at least.
-            let len = self.map.member_len(above.unwrap_or_else(|| self.map.shape.group_start(1)));
-            let Some(len) = len else { return Ok(above) };
-            let is_short = |member: &&Member| member.is_read() && member.device().len() < len;
-            let mut short = self.members.iter().filter(is_short).peekable();
-            if short.peek().is_none() {
-                return Ok(above);
+            let Some(above) = length(self.database, self) else { return Ok(None) };
+            if !self.leave_out_shorter(above, refused)? {
+                return Ok(Some(above));
             }
-            for member in short {
-                let device = member.device();
-                let name = &device.info().name;
-                why.push(format!(
-                    "{name} is {} bytes long, and has been cut off: {len} are needed",
-                    device.len()
-                ));
-                member.leave_out();
-            }
-            enough(&self.map, &self.members, why)?;
         }
+    }
+
+    /// Strikes the members that are too short for a file of `above` bytes; returns whether there
+    /// are any.
+    fn leave_out_shorter(&self, above: u64, refused: &mut Refused) -> Result<bool, DeviceError> {
+        let Some(len) = self.map.member_len(above) else { return Ok(false) };
+        let mut any = false;
+        for (member, refused) in self.members.iter().zip(&mut *refused) {
+            let device = member.device();
+            if member.is_read() && device.len() < len {
+                let (name, bytes) = (&device.info().name, device.len());
+                *refused =
+                    Some(format!("{name} is {bytes} bytes long, and has been cut off: {len} are needed"));
+                member.leave_out();
+                any = true;
+            }
+        }
+        enough(&self.map, &self.members, refused)?;
+        Ok(any)
     }
 }
 
-/// Fails if more members are gone than may be; `why` says of each why it is.
-fn enough(map: &Map, members: &[Member], why: &[String]) -> Result<(), DeviceError> {
+/// Judges members by states and labels; if none is left to compare the others with, returns why.
+fn judge(found: Vec<MemberToOpen>, database: DatabaseId) -> Result<Judged, Refused> {
+    assert!(!found.is_empty() && found.len() <= MEMBERS_MAX, "an array has 1 to {MEMBERS_MAX} members");
+    let count = found.len();
+    let labels: Vec<Result<Label, String>> =
+        found.iter().enumerate().map(|(at, member)| label_of(member, (at, count), database)).collect();
+    let is_active = |member: &MemberToOpen| member.state == MemberState::Active;
+    let mut active = labels.iter().zip(&found).filter(|(_, member)| is_active(member));
+    let Some(first) = active.find_map(|(label, _)| label.clone().ok()) else {
+        return Err(labels.into_iter().map(Result::err).collect());
+    };
+    let map = Map::new(first.shape, first.code, first.members, first.block, first.row_bytes);
+    let (mut members, mut refused) = (Vec::new(), Refused::new());
+    let budget = copy_budget();
+    for (MemberToOpen { device, state, .. }, label) in found.into_iter().zip(labels) {
+        let alike = |label: &Label| {
+            (label.shape, label.code, label.block, label.row_bytes)
+                == (first.shape, first.code, first.block, first.row_bytes)
+                && label.block >= device.info().logical_block as u64
+        };
+        let why = match label {
+            Ok(label) if alike(&label) => None,
+            Ok(_) => Some(format!("{} is cut otherwise than the others", device.info().name)),
+            Err(why) => Some(why),
+        };
+        let now = if why.is_some() { MemberState::Struck } else { state };
+        members.push(Member::new(device, now, now != state, &budget));
+        refused.push(why);
+    }
+    Ok(Judged { map, members, refused })
+}
+
+/// Fails if more members are gone than may be, and says of each why it is.
+fn enough(map: &Map, members: &[Member], refused: &Refused) -> Result<(), DeviceError> {
     if is_enough(map, readable(members)) {
         return Ok(());
     }
-    Err(missing(why, &format!("the store can lose {} of its {} members", map.code.spare(), map.members)))
+    let why = |(member, refused): (&Member, &Option<String>)| {
+        let is_filled = member.state() == MemberState::Rebuilding;
+        refused.clone().or_else(|| is_filled.then(|| has_missed_writes(&*member.device())))
+    };
+    let why: Vec<String> = members.iter().zip(refused).filter_map(why).collect();
+    Err(missing(&why, &format!("the store can lose {} of its {} members", map.code.spare(), map.members)))
 }
 
 /// Makes a member that is being filled as long as those that are read: a crash while all grew may
@@ -133,15 +173,6 @@ fn missing(why: &[String], what: &str) -> DeviceError {
         DeviceErrorKind::Unusable,
         format!("{what}, and these cannot be used: {}", why.join("; ")),
     )
-}
-
-impl MemberToOpen {
-    /// Why an array of this database, of this number of members, leaves this one out, by its state
-    /// and its label; `None` if it would be used as number `at`.
-    #[must_use]
-    pub fn left_out(&self, at: usize, members: usize, database: DatabaseId) -> Option<String> {
-        label_of(self, (at, members), database).err()
-    }
 }
 
 /// The label of a member, or why it is none.

@@ -4,13 +4,14 @@ use crate::database::Database;
 use crate::engine::claim;
 use crate::engine::devices::Candidate;
 use crate::engine::directory;
-use crate::engine::directory::files::open_existing;
+use crate::engine::directory::files::{absent, open_existing};
 use crate::engine::directory::names::refuse_own_files;
+use crate::engine::store_array::StoreArray;
 use crate::engine::store_array_field::{StoreArrayField, StoreMember};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::options::callbacks::StoreEvent;
-use firndb_array::{MemberState, MemberToOpen};
+use firndb_array::MemberState;
 use firndb_base::sync::Arc;
 use firndb_device::Device;
 use std::path::Path;
@@ -224,29 +225,25 @@ pub fn store_status(dir: impl AsRef<Path>) -> Result<Option<StoreArrayStatus>, E
     let dir = dir.as_ref();
     let (_held, superblock) = directory::look_at_superblock(dir)?;
     let Some(field) = &superblock.extensions.store_array else { return Ok(None) };
-    let device = |(member, known): (usize, &StoreMember)| {
-        let opened = open_existing(&dir.join(&known.path));
-        let bytes = opened.as_ref().map_or(0, |device| device.len());
-        let found = opened.map_err(|error| error.to_string()).and_then(|device| {
-            let (incarnation, state) = (known.incarnation, known.state);
-            let found = MemberToOpen { device, incarnation, state };
-            found.left_out(member, field.members.len(), superblock.database).map_or(Ok(()), Err)
-        });
-        let state = match (&found, known.state) {
-            (Err(_), MemberState::Active | MemberState::Rebuilding) => StoreMemberState::Missing,
-            (_, state) => StoreMemberState::of(state),
-        };
-        StoreDevice {
-            member,
-            path: known.path.clone(),
-            state,
-            bytes,
-            failed_reads: 0,
-            repairs: 0,
-            filled: (known.state == MemberState::Rebuilding).then_some((known.rebuilt, 0)),
-            trouble: found.err(),
-        }
+    let open = |known: &StoreMember| {
+        let path = dir.join(&known.path);
+        open_existing(&path).unwrap_or_else(|error| absent(&path, &error))
     };
-    let devices = field.members.iter().enumerate().map(device).collect();
-    Ok(Some(StoreArrayStatus::of(field, devices)))
+    let opened: Vec<_> = field.members.iter().map(open).collect();
+    let left_out = StoreArray::left_out(opened.clone(), &field.members, superblock.database);
+    let members = field.members.iter().zip(opened).zip(left_out).enumerate();
+    let devices = members.map(|(member, ((known, device), trouble))| StoreDevice {
+        member,
+        path: known.path.clone(),
+        state: match (&trouble, known.state) {
+            (Some(_), MemberState::Active | MemberState::Rebuilding) => StoreMemberState::Missing,
+            (_, state) => StoreMemberState::of(state),
+        },
+        bytes: device.len(),
+        failed_reads: 0,
+        repairs: 0,
+        filled: (known.state == MemberState::Rebuilding).then_some((known.rebuilt, 0)),
+        trouble,
+    });
+    Ok(Some(StoreArrayStatus::of(field, devices.collect())))
 }

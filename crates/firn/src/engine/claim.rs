@@ -38,8 +38,9 @@ pub(crate) fn claim(device: &dyn Device, database: DatabaseId) -> Result<(), Dev
 }
 
 /// Takes devices for a new database that are empty, or hold what interrupted creations that drew
-/// `former` left: they all bear the first of these ids then, which is returned, and hold nothing
-/// else. The new mark has that id besides its own, until the devices bear that.
+/// `former` left: these all bear the first of these ids then, which is returned, and hold nothing
+/// else. The new mark has that id besides its own, until the devices bear that. Empty ones stay so:
+/// the mark that is there now may not name them.
 ///
 /// Errors: as [`refuse_contents`]; then no device was changed.
 pub(crate) fn take_over<'d>(
@@ -51,6 +52,9 @@ pub(crate) fn take_over<'d>(
     }
     let Some(first) = former.first() else { return Ok(None) };
     for device in devices {
+        if find_contents(&**device)?.is_none() {
+            continue;
+        }
         // The claim is first, so that it says whose the rest is until that is erased.
         claim(&**device, *first)?;
         erase_contents(&**device, block_of(&**device).len() as u64)?;
@@ -58,7 +62,7 @@ pub(crate) fn take_over<'d>(
     Ok(Some(*first))
 }
 
-/// Removes the claim, if there is one of this database: the caller needs a blank device. What is
+/// Removes the claim, if there is one of this database: the device is blank then. What is
 /// behind it stays: it is not the creation's, which found the device empty, or left it so.
 pub(crate) fn release(device: &dyn Device, database: DatabaseId) -> Result<(), DeviceError> {
     match claimed_by(device)? == Some(database) {
@@ -114,10 +118,16 @@ pub(crate) fn refuse_contents(device: &dyn Device, ids: &[DatabaseId]) -> Result
     if bears_any(device, ids)? {
         return Ok(());
     }
+    let what = match claimed_by(device)? {
+        Some(id) => {
+            format!("a creation of database {id} has claimed it, and can be begun anew in its directory")
+        }
+        None => format!("there is something at offset {offset}"),
+    };
+    let name = &device.info().name;
     Err(Error::bad_argument(format!(
-        "{} is not empty: there is something at offset {offset}. A database is created on empty devices only: erase it, or \
-             give another",
-        device.info().name
+        "{name} is not empty: {what}. A database is created on empty devices only: give another, or erase it; a raw \
+             device by `blkdiscard --zeroout {name}`"
     )))
 }
 
@@ -145,6 +155,29 @@ mod tests {
         assert_eq!(is_of(&device, &[]), Ok(true), "zeros again");
         device.write(512 << 10, &[1; 512], Durability::Durable).expect("within");
         assert_eq!(is_of(&device, &[ID]), Ok(false), "another's");
+    }
+
+    /// Cause: a device was claimed for an interrupted creation whose mark does not name it. Effect:
+    /// after a crash before the new mark, a creation without the device left it claimed for good.
+    #[test]
+    fn taking_over_claims_no_empty_device() {
+        let devices: [Arc<dyn Device>; 2] =
+            [Arc::new(MemoryDevice::new("empty")), Arc::new(MemoryDevice::new("claimed"))];
+        claim(&*devices[1], ID).expect("claimed");
+        let former = [DatabaseId([8; 16]), ID];
+        assert_eq!(take_over(devices.iter(), &former), Ok(Some(former[0])));
+        assert_eq!(devices.each_ref().map(|device| claimed_by(&**device)), [Ok(None), Ok(Some(former[0]))]);
+    }
+
+    #[test]
+    fn a_device_that_is_refused_is_named_with_what_is_there_and_how_to_erase_it() {
+        let device = MemoryDevice::new("/dev/x");
+        claim(&device, ID).expect("claimed");
+        let refused = || refuse_contents(&device, &[]).expect_err("refused").to_string();
+        assert!(refused().contains(&format!("a creation of database {ID} has claimed it")), "{}", refused());
+        device.write(0, &[1; 512], Durability::Durable).expect("within");
+        assert!(refused().contains("something at offset 0"), "{}", refused());
+        assert!(refused().contains("`blkdiscard --zeroout /dev/x`"), "{}", refused());
     }
 
     #[test]

@@ -17,9 +17,12 @@ use crate::engine::creation_mark::Interrupted;
 use crate::engine::devices::Devices;
 use crate::engine::directory::creation::{build, recreate};
 use crate::engine::directory::files::{
-    Access, exists, file, has_loose_end, make_directory, open_to_read, refuse_no_directory, released_file,
+    Access, absent, exists, file, has_loose_end, make_directory, open_to_read, refuse_no_directory,
+    released_file,
 };
-use crate::engine::directory::names::{SUPERBLOCK, refuse_one_name_twice, refuse_others, refuse_too_large};
+use crate::engine::directory::names::{
+    SUPERBLOCK, refuse_files_that_are_one, refuse_one_place_twice, refuse_others, refuse_too_large,
+};
 use crate::engine::separate_directories::refuse_mixed_archive;
 use crate::engine::store_array_field::StoreMember;
 use crate::engine::superblock::copies::Found;
@@ -29,7 +32,7 @@ use crate::error::Error;
 use crate::options::Options;
 use firndb_array::MemberState;
 use firndb_base::sync::Arc;
-use firndb_device::{AbsentDevice, Device, DeviceError, DeviceErrorKind, sync_directory};
+use firndb_device::{Device, sync_directory};
 use std::path::Path;
 
 /// Opens the database in `dir`, or creates it there.
@@ -46,7 +49,6 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
             Found::Database(found) => {
                 let options = options.for_existing(&found);
                 options.check()?;
-                refuse_one_name_twice(dir, &options)?;
                 return open_found(dir, found, superblock, &options, archives);
             }
             Found::Nothing if has_loose_end(&path, &*superblock)? => {
@@ -66,16 +68,16 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
         }
     }
     options.check_new()?;
-    refuse_one_name_twice(dir, options)?;
+    refuse_one_place_twice(dir, options)?;
     refuse_others(dir, &[], options)?;
     if !options.create {
         return Err(Error::not_found(format!("{}: there is no Firn database here", dir.display())));
     }
     refuse_too_large(dir, options)?;
     make_directory(dir)?;
-    refuse_one_name_twice(dir, options)?;
+    refuse_one_place_twice(dir, options)?;
     let superblock = file(&path, true)?;
-    build(dir, (superblock, &[]), options, archives)
+    build(dir, (superblock, &Interrupted::default()), options, archives)
 }
 
 /// Opens the database in `dir` without changing anything: every file is opened for reading, under a
@@ -101,6 +103,7 @@ fn open_found(
     options: &Options,
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
+    refuse_files_that_are_one(dir, &found, options)?;
     let missing = |what: &str| format!("{what} of the database in {} cannot be opened", dir.display());
     let access = if options.overlay.is_some() { Access::Reading } else { Access::Writing };
     let mut logs: Vec<Arc<dyn Device>> = Vec::new();
@@ -113,8 +116,7 @@ fn open_found(
             Err(error) if spare == 0 => return Err(error.within(&missing("a log device"))),
             Err(error) => {
                 spare -= 1;
-                let why = DeviceError::new(DeviceErrorKind::Failed, error.to_string());
-                logs.push(Arc::new(AbsentDevice::new(&path.display().to_string(), why)));
+                logs.push(absent(&path, &error));
             }
         }
     }
@@ -160,10 +162,7 @@ fn store_member(dir: &Path, member: &StoreMember, access: Access) -> Arc<dyn Dev
         MemberState::Struck => Err(Error::unusable(format!("{} has missed writes", path.display()))),
         MemberState::Active | MemberState::Rebuilding => released_file(&path, access),
     };
-    opened.unwrap_or_else(|error| {
-        let why = DeviceError::new(DeviceErrorKind::Failed, error.to_string());
-        Arc::new(AbsentDevice::new(&path.display().to_string(), why))
-    })
+    opened.unwrap_or_else(|error| absent(&path, &error))
 }
 
 fn log_file(path: &Path, member: &Member, access: Access) -> Result<Arc<dyn Device>, Error> {

@@ -11,7 +11,7 @@ use crate::ranks;
 use firndb_array::{Array, ArrayOptions, MemberState, MemberToOpen};
 use firndb_base::DatabaseId;
 use firndb_base::sync::{Arc, Mutex};
-use firndb_device::{Counting, Device};
+use firndb_device::{Counting, Device, Overlay};
 use firndb_tier::store::{self, Layout};
 
 /// The array under the store, and what the engine keeps of it.
@@ -58,6 +58,18 @@ impl StoreArray {
         Ok(Some(StoreArray::of(array, keeper, members, 0)))
     }
 
+    /// Bytes that each of the devices of a new store needs at least, if the largest of their blocks
+    /// has `block` bytes.
+    pub fn bytes_least(devices: usize, block: u64, options: &Options) -> Result<u64, Error> {
+        let shape = store::shape(options.page_size, options.testing.store_layout)?;
+        if devices < 2 {
+            return Ok(shape.groups_start + shape.group_bytes);
+        }
+        let code = options.code_over(devices)?;
+        let widest = options.widest_over(code, devices)?;
+        Ok(Array::member_bytes_least(code, widest, shape, devices, block))
+    }
+
     /// Opens the array that the superblock names, if it names one.
     pub fn open(
         devices: Vec<Arc<dyn Device>>,
@@ -77,13 +89,9 @@ impl StoreArray {
         if known.is_empty() {
             return Ok(None);
         }
-        let found = plain(&members).into_iter().zip(known).map(|(device, member)| MemberToOpen {
-            device,
-            incarnation: member.incarnation,
-            state: member.state,
-        });
         let keeper = Arc::new(StoreKeeper::new(options.store_listener.clone()));
-        let array = Array::open(found.collect(), with(superblock.database, &keeper, options))?;
+        let found = to_open(plain(&members), known);
+        let array = Array::open(found, with(superblock.database, &keeper, options))?;
         for (member, now) in array.status().into_iter().enumerate() {
             if now.state == MemberState::Struck && known[member].state != MemberState::Struck {
                 let message = format!("device {member} of the store ({}) cannot be used", known[member].path);
@@ -92,6 +100,23 @@ impl StoreArray {
         }
         let rebuilt = known.iter().find(|member| member.state == MemberState::Rebuilding);
         Ok(Some(StoreArray::of(array, keeper, members, rebuilt.map_or(0, |member| member.rebuilt))))
+    }
+
+    /// Why the array would leave out each of these devices, which the superblock knows as `known`;
+    /// they are only read.
+    pub fn left_out(
+        devices: Vec<Arc<dyn Device>>,
+        known: &[StoreMember],
+        database: DatabaseId,
+    ) -> Vec<Option<String>> {
+        let options = Options::new().for_looking();
+        let space = options.overlay.clone().expect("it is for looking");
+        let over = |base: Arc<dyn Device>| -> Arc<dyn Device> {
+            // What stands for a missing device says why, which an overlay would not.
+            if base.is_empty() { base } else { Arc::new(Overlay::new(base, space.clone())) }
+        };
+        let found = to_open(devices.into_iter().map(over).collect(), known);
+        Array::left_out(found, with(database, &Arc::new(StoreKeeper::new(None)), &options))
     }
 
     fn of(array: Array, keeper: Arc<StoreKeeper>, members: Vec<Arc<Counting>>, next: u64) -> StoreArray {
@@ -109,6 +134,15 @@ impl StoreArray {
 
 fn counted(devices: Vec<Arc<dyn Device>>) -> Vec<Arc<Counting>> {
     devices.into_iter().map(|device| Arc::new(Counting::new(device))).collect()
+}
+
+fn to_open(devices: Vec<Arc<dyn Device>>, known: &[StoreMember]) -> Vec<MemberToOpen> {
+    let member = |(device, known): (_, &StoreMember)| MemberToOpen {
+        device,
+        incarnation: known.incarnation,
+        state: known.state,
+    };
+    devices.into_iter().zip(known).map(member).collect()
 }
 
 fn plain(members: &[Arc<Counting>]) -> Vec<Arc<dyn Device>> {

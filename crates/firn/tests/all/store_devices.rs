@@ -18,6 +18,7 @@ mod auto_faults;
 mod auto_layouts;
 mod auto_walks;
 mod layouts;
+mod status;
 
 /// Needed, written, devices.
 type Shape = (usize, usize, usize);
@@ -386,38 +387,6 @@ fn a_device_is_replaced_while_others_write_and_fills_on_after_a_crash() {
     db.close().unwrap();
     bed.lose(3);
     verify(&small().open_on(bed.devices()).unwrap(), written);
-}
-
-/// Cause: the status of a database that is not open asked only whether a file can be opened.
-/// Effect: a new file, made before a crash in the place of a lost one, counted as the device, and
-/// as many others as before seemed to be dispensable.
-#[test]
-fn a_file_that_is_not_the_device_counts_as_missing() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path().join("db");
-    let db = small().store_paths(["a", "b", "c"]).store_survives(1).open(&dir).unwrap();
-    db.create_table("rows").unwrap();
-    fill(&db, 0..100);
-    db.close().unwrap();
-    let look = || {
-        let status = firndb::store_status(&dir).unwrap().unwrap();
-        let device = &status.devices[1];
-        (device.state, status.may_lose, device.trouble.clone().unwrap_or_default())
-    };
-    std::fs::rename(dir.join("b"), dir.join("away")).unwrap();
-    for (bytes, why) in [
-        (std::fs::read(dir.join("c")).unwrap(), "is member 2 of 3, not 1 of 3"),
-        (Vec::new(), "is no member of an array"),
-        (vec![0; 1 << 20], "is no member of an array"),
-    ] {
-        std::fs::write(dir.join("b"), bytes).unwrap();
-        let (state, may_lose, trouble) = look();
-        assert_eq!((state, may_lose), (StoreMemberState::Missing, 0));
-        assert!(trouble.contains(why), "{trouble}");
-    }
-    std::fs::rename(dir.join("away"), dir.join("b")).unwrap();
-    assert_eq!(look(), (StoreMemberState::InUse, 1, String::new()));
-    verify(&small().open(&dir).unwrap(), 100);
 }
 
 #[test]

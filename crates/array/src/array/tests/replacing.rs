@@ -290,3 +290,48 @@ fn a_member_is_filled_by_few_transfers_with_used_places_only() {
         rig.check_all();
     }
 }
+
+/// What is said of members before an array is opened is what opening it finds.
+#[test]
+fn those_that_opening_leaves_out_are_known_before() {
+    let made = |code: Code| {
+        let bases: Vec<_> = (0..3).map(|at| Arc::new(MemoryDevice::new(&format!("m{at}")))).collect();
+        let devices = bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect();
+        let array = Array::create(devices, code, code, SMALL, options(&Arc::default(), false)).unwrap();
+        array.grow(SMALL.group_start(GROUPS), Fill::Reserved).unwrap();
+        bases
+    };
+    let code = Code::new(1, 2).unwrap();
+    let (bases, other) = (made(code), made(Code::new(2, 3).unwrap()));
+    let length: fn(DatabaseId, &dyn Device) -> Option<u64> = |_, _| Some(SMALL.group_start(GROUPS));
+    let cut = |bytes: u64| {
+        let device = bases[1].duplicate();
+        device.shrink(bytes).unwrap();
+        device
+    };
+    let len = bases[1].len();
+    for (why, second) in [
+        ("", bases[1].duplicate()),
+        ("is no member of an array", MemoryDevice::new("m1")),
+        ("is member 2 of 3, not 1 of 3", bases[2].duplicate()),
+        ("is cut otherwise than the others", other[1].duplicate()),
+        ("has been cut off", cut(len - 512)),
+        ("has been cut off", cut(140_000)),
+        ("is no member of an array", cut(0)),
+    ] {
+        let second: Arc<dyn Device> = Arc::new(second);
+        let found = || {
+            let devices = [bases[0].clone(), second.clone(), bases[2].clone()];
+            let active = MemberState::Active;
+            devices.map(|device| MemberToOpen { device, incarnation: 1, state: active }).into()
+        };
+        let with = || ArrayOptions { length, ..options(&Arc::default(), false) };
+        let left_out = Array::left_out(found(), with());
+        let array = Array::open(found(), with()).unwrap();
+        let is_struck = |member: MemberStatus| member.state == MemberState::Struck;
+        let opened: Vec<bool> = array.status().into_iter().map(is_struck).collect();
+        assert_eq!(left_out.iter().map(Option::is_some).collect::<Vec<_>>(), opened, "{why}");
+        assert_eq!(opened, [false, !why.is_empty(), false], "{why}");
+        assert!(left_out[1].as_deref().unwrap_or_default().contains(why), "{left_out:?}");
+    }
+}

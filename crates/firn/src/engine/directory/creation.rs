@@ -8,7 +8,8 @@ use crate::engine::directory::files::{
     whole_path,
 };
 use crate::engine::directory::names::{
-    SUPERBLOCK, own_files, refuse_one_name_twice, refuse_others, refuse_strangers, refuse_too_large,
+    SUPERBLOCK, bytes_needed, own_files, refuse_one_place_twice, refuse_others, refuse_strangers,
+    refuse_too_large,
 };
 use crate::engine::separate_directories::{refuse_mixed, refuse_mixed_archive};
 use crate::engine::superblock::copies::{Found, SECOND_COPY};
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::options::Options;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, rng};
-use firndb_device::{Device, remove_file, sync_directory};
+use firndb_device::{Device, Fill, remove_file, sync_directory};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -40,17 +41,17 @@ pub(super) fn recreate(
             format!("{dir}: the creation of a database here was interrupted; nothing was stored in it");
         return Err(Error::not_found(message));
     }
-    refuse_one_name_twice(dir, options)?;
+    refuse_one_place_twice(dir, options)?;
     remove_files(dir, interrupted, options)?;
     refuse_too_large(dir, options)?;
-    build(dir, (superblock, &interrupted.ids), options, archives)
+    build(dir, (superblock, interrupted), options, archives)
 }
 
-/// Creates a database whose superblock is to be on this device. Raw devices may hold what earlier
-/// creations left, which drew `former`.
+/// Creates a database whose superblock is to be on this device. Raw devices may hold what the
+/// creations left that `former` is of.
 pub(super) fn build(
     dir: &Path,
-    (superblock, former): (Arc<dyn Device>, &[DatabaseId]),
+    (superblock, former): (Arc<dyn Device>, &Interrupted),
     options: &Options,
     archives: &dyn OpenArchive,
 ) -> Result<Arc<Engine>, Error> {
@@ -72,21 +73,49 @@ pub(crate) struct LaidOut {
 }
 
 /// Raw devices of a new database, by their paths.
-fn raw_devices(dir: &Path, options: &Options) -> Result<BTreeMap<PathBuf, Arc<dyn Device>>, Error> {
-    let mut raw: BTreeMap<PathBuf, Arc<dyn Device>> = BTreeMap::new();
+type RawDevices = BTreeMap<PathBuf, Arc<dyn Device>>;
+
+/// Opens the raw devices of a new database.
+///
+/// Errors: `Full`: one is shorter than what is to be on it.
+fn raw_devices(dir: &Path, options: &Options) -> Result<RawDevices, Error> {
+    let mut raw = RawDevices::new();
     for path in own_files(dir, options) {
         if is_raw_device(&path)? {
             let device = released_file(&path, Access::Writing)?;
             raw.insert(path, device);
         }
     }
+    let block = raw.values().map(|device| device.info().logical_block).max().unwrap_or(512);
+    for (path, bytes) in bytes_needed(dir, options, block)? {
+        if let Some(device) = raw.get(&path) {
+            // It has a length of its own, and only compares.
+            device.grow(bytes, Fill::Reserved)?;
+        }
+    }
     Ok(raw)
+}
+
+/// Releases the raw devices that an interrupted creation has claimed and `raw`, those of the new
+/// one, are not. One that bears more than a claim is left alone: the mark proves nothing.
+fn release_others(dir: &Path, interrupted: &Interrupted, raw: &RawDevices) -> Result<(), Error> {
+    for path in interrupted.files.iter().map(|file| dir.join(file)) {
+        if raw.contains_key(&path) || !is_raw_device(&path)? {
+            continue;
+        }
+        // One that cannot be opened is not needed.
+        let Ok(device) = file(&path, false) else { continue };
+        for id in &interrupted.ids {
+            claim::release(&*device, *id)?;
+        }
+    }
+    Ok(())
 }
 
 /// Marks the superblock's device, and creates and claims the other files.
 fn lay_out(
     dir: &Path,
-    (superblock, former): (Arc<dyn Device>, &[DatabaseId]),
+    (superblock, former): (Arc<dyn Device>, &Interrupted),
     making: Making,
     options: &Options,
 ) -> Result<LaidOut, Error> {
@@ -98,7 +127,8 @@ fn lay_out(
     };
     let database = DatabaseId(rng::entropy());
     let raw = raw_devices(dir, options)?;
-    let before = claim::take_over(raw.values(), former)?;
+    let before = claim::take_over(raw.values(), &former.ids)?;
+    release_others(dir, former, &raw)?;
     let ids: Vec<DatabaseId> = [database].into_iter().chain(before).collect();
     let made = |options: &Options| Interrupted { ids: ids.clone(), files: names(options) };
     creation_mark::mark(&superblock, making, &made(options))?;
@@ -138,8 +168,8 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
     refuse_mixed(dir, "the new database")?;
     refuse_mixed_archive(Some(dir), options)?;
     let path = dir.join(SUPERBLOCK);
-    refuse_one_name_twice(dir, options)?;
-    let mut former = Vec::new();
+    refuse_one_place_twice(dir, options)?;
+    let mut former = Interrupted::default();
     let superblock = if exists(&path)? {
         let superblock = file(&path, false)?;
         match Superblock::read(&superblock)? {
@@ -147,7 +177,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
             Found::Creating(interrupted) | Found::Restoring(interrupted) => {
                 refuse_others(dir, &interrupted.files, options)?;
                 remove_files(dir, &interrupted, options)?;
-                former = interrupted.ids;
+                former = interrupted;
             }
             Found::Database(_) => {
                 return Err(Error::exists(format!(
@@ -163,7 +193,7 @@ pub(crate) fn lay_out_new(dir: &Path, options: &Options) -> Result<LaidOut, Erro
         refuse_strangers(dir)?;
         refuse_too_large(dir, options)?;
         make_directory(dir)?;
-        refuse_one_name_twice(dir, options)?;
+        refuse_one_place_twice(dir, options)?;
         file(&path, true)?
     };
     lay_out(dir, (superblock, &former), Making::Restoring, options)

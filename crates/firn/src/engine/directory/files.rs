@@ -3,13 +3,23 @@
 use crate::error::{Error, ErrorKind};
 use firndb_base::clock;
 use firndb_base::sync::Arc;
-use firndb_device::{Device, FileDevice, FileOptions, sync_directory};
+use firndb_device::{
+    AbsentDevice, Device, DeviceError, DeviceErrorKind, FileDevice, FileOptions, sync_directory,
+};
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Opens a file or raw device of a database whose superblock is held, for reading.
 pub(crate) fn open_existing(path: &Path) -> Result<Arc<dyn Device>, Error> {
     released_file(path, Access::Reading)
+}
+
+/// Stands for the device at `path`, which cannot be used.
+pub(crate) fn absent(path: &Path, why: &Error) -> Arc<dyn Device> {
+    let why = DeviceError::new(DeviceErrorKind::Failed, why.to_string());
+    Arc::new(AbsentDevice::new(&path.display().to_string(), why))
 }
 
 /// Opens a file or raw device; creates the file if it is not there.
@@ -55,6 +65,9 @@ pub(super) fn open_to_read(path: &Path) -> Result<Arc<dyn Device>, Error> {
 
 pub(super) fn file(path: &Path, create: bool) -> Result<Arc<dyn Device>, Error> {
     let options = FileOptions::default();
+    if create {
+        refuse_absent_device(path)?;
+    }
     let device = if create { FileDevice::create(path, &options) } else { FileDevice::open(path, &options) };
     Ok(Arc::new(device?))
 }
@@ -93,7 +106,6 @@ pub(super) fn has_loose_end(path: &Path, device: &dyn Device) -> Result<bool, Er
 
 /// Whether a raw device is there, not a file.
 pub(super) fn is_raw_device(path: &Path) -> Result<bool, Error> {
-    use std::os::unix::fs::FileTypeExt;
     if !exists(path)? {
         return Ok(false);
     }
@@ -103,6 +115,34 @@ pub(super) fn is_raw_device(path: &Path) -> Result<bool, Error> {
 
 pub(super) fn exists(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(|error| Error::of_path(path, error))
+}
+
+/// Refuses to create a file where devices have their nodes: `path` is meant for a device that is
+/// not there, and the file would be lost with the machine's memory. A directory below on a file
+/// system of its own (`/dev/shm`) is none of these.
+pub(super) fn refuse_absent_device(path: &Path) -> Result<(), Error> {
+    const NODES: &str = "/dev";
+    if exists(path)? {
+        return Ok(());
+    }
+    let Some((at, found)) = nearest_directory(path) else { return Ok(()) };
+    let is_below = at.canonicalize().is_ok_and(|at| at.starts_with(NODES));
+    if is_below && std::fs::metadata(NODES).is_ok_and(|nodes| nodes.dev() == found.dev()) {
+        return Err(Error::unusable(format!(
+            "{}: there is no such device, and a file in {NODES} would be in memory only: check the name, or give a path \
+                 elsewhere",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The nearest directory above `path` that exists.
+pub(super) fn nearest_directory(path: &Path) -> Option<(&Path, Metadata)> {
+    path.ancestors().skip(1).find_map(|at| {
+        let at = if at.as_os_str().is_empty() { Path::new(".") } else { at };
+        Some((at, std::fs::metadata(at).ok()?))
+    })
 }
 
 /// `path` without detours, as far as its directory exists.
