@@ -135,6 +135,8 @@ pub struct Scenario {
     pub log_devices: usize,
     /// Bytes of each log device.
     pub log_bytes_each: u64,
+    /// Time that reading the log may take after a crash, if checkpoints go by that.
+    pub recovery_time: Option<Duration>,
     /// How the log hides outliers.
     pub hiding: Hedging,
     /// Copies, changes of the log's devices, the archive.
@@ -314,6 +316,9 @@ impl Scenario {
         options = options.tuning(|tuning| tuning.page_recovery(recovery).page_file_bytes(bytes));
         if let Some(limit) = self.store.numbers_limit {
             options = options.move_page_numbers_from(limit);
+        }
+        if let Some(time) = self.recovery_time {
+            options = options.recovery_time(time);
         }
         if let Some((meta_bytes, maps_per_group)) = self.store.layout {
             options = options.store_layout(meta_bytes, maps_per_group);

@@ -217,7 +217,7 @@ impl TxnManager {
 
     /// Rolls a transaction back if it is a loser; whether it was one.
     ///
-    /// Errors: `Damaged` if it is set aside; those of `limit`.
+    /// Errors: `Damaged` if it is set aside; those of `limit`; those of space only without a limit.
     fn undo_loser(&self, id: TxnId, limit: &WaitLimit) -> Result<bool, TxnError> {
         let found = self.losers.lock().get(&id).cloned();
         let Some(loser) = found else { return Ok(false) };
@@ -229,6 +229,9 @@ impl TxnManager {
                     "the row is locked by transaction {id}, which could not be rolled back yet; try again later"
                 ))
             })),
+            // It makes none, and its statement is not to take this for its own want of space. It
+            // waits: the loser is tried again in the background.
+            Err(error) if error.allows_undoing_later() && !limit.is_none() => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -170,7 +170,12 @@ impl Transaction {
     /// Reads what is not in memory of the leaves of `keys`, which ascend, together; whether there
     /// was anything. A hint: the leaves of a long list may be gone again.
     pub fn bring_in(&self, tree: &Tree, keys: &[&[u8]]) -> Result<bool, TxnError> {
-        bring_in_leaves(tree, keys)
+        for piece in keys.chunks(piece_of(tree)) {
+            if bring_in_piece(tree, piece)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Locks the keys and shows their rows to `each`, in the order of the keys.
@@ -298,18 +303,19 @@ impl Locking<'_> {
     }
 }
 
-/// As [`Transaction::bring_in`].
-pub(crate) fn bring_in_leaves(tree: &Tree, keys: &[&[u8]]) -> Result<bool, TxnError> {
+/// Leaves that are read together at most.
+pub(crate) fn piece_of(tree: &Tree) -> usize {
+    2 * tree.pool().read_ahead_pages()
+}
+
+/// As [`Transaction::bring_in`], of keys that have no more leaves than that.
+pub(crate) fn bring_in_piece(tree: &Tree, piece: &[&[u8]]) -> Result<bool, TxnError> {
     let (mut absent, mut missing) = (Vec::new(), Missing::default());
-    for piece in keys.chunks(2 * tree.pool().read_ahead_pages()) {
-        absent.clear();
-        missing.clear();
-        tree.visit_in_memory(piece, PageUse::Working, &mut absent, &mut missing, |_, _| ())?;
-        if !absent.is_empty() {
-            let rest: Vec<&[u8]> = absent.iter().map(|at| piece[*at]).collect();
-            tree.bring_in_missing(&rest, PageUse::Working, &mut missing)?;
-            return Ok(true);
-        }
+    tree.visit_in_memory(piece, PageUse::Working, &mut absent, &mut missing, |_, _| ())?;
+    if absent.is_empty() {
+        return Ok(false);
     }
-    Ok(false)
+    let rest: Vec<&[u8]> = absent.iter().map(|at| piece[*at]).collect();
+    tree.bring_in_missing(&rest, PageUse::Working, &mut missing)?;
+    Ok(true)
 }

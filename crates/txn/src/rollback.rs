@@ -15,7 +15,7 @@ use crate::header::RowHeader;
 use crate::locks::HeldLocks;
 
 use crate::manager::TxnManager;
-use crate::read_many::bring_in_leaves;
+use crate::read_many::{bring_in_piece, piece_of};
 use crate::row_change::PAGE_NAME_LEN;
 use crate::state::{Status, TxnState};
 use crate::transaction::Transaction;
@@ -256,21 +256,21 @@ impl TxnManager {
     /// meets it.
     fn bring_in_rows(&self, state: &TxnState, entries: Range<u32>) {
         let mut rows: BTreeMap<TreeId, BTreeSet<Vec<u8>>> = BTreeMap::new();
-        {
+        let mut entry = Vec::new();
+        for index in entries {
             let _moving = state.moving.lock();
-            let mut entry = Vec::new();
-            for index in entries {
-                if let Ok(true) = self.read_undo(state, index, &mut entry)
-                    && let Ok(Undo::Row { tree, key, .. }) = Undo::decode(&entry)
-                {
-                    rows.entry(tree).or_default().insert(key.to_vec());
-                }
+            if let Ok(true) = self.read_undo(state, index, &mut entry)
+                && let Ok(Undo::Row { tree, key, .. }) = Undo::decode(&entry)
+            {
+                rows.entry(tree).or_default().insert(key.to_vec());
             }
         }
         for (tree, keys) in rows {
             if let Some(tree) = self.tree(tree) {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-                let _ = bring_in_leaves(&tree, &keys);
+                for piece in keys.chunks(piece_of(&tree)) {
+                    let _ = bring_in_piece(&tree, piece);
+                }
             }
         }
     }

@@ -30,7 +30,7 @@ impl Engine {
     }
 
     /// Times a few reads of the log's devices, unless the rate is known or the log is so small that
-    /// the rate decides nothing.
+    /// the rate decides little.
     fn learn_read_rate(&self) {
         if self.checkpointer.time.is_rate_assumed() && self.checkpointer.interval() > LEAST_BYTES {
             self.checkpointer.time.timed(log_source::side_by_side(&self.devices.logs()));

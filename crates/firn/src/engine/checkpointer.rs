@@ -246,7 +246,7 @@ mod tests {
     fn what_made_the_running_checkpoint_due_requests_no_other() {
         let db = small(1).create_on(memory_devices(1)).expect("created");
         let log = &db.engine().log;
-        let time = RecoveryTime::new(Duration::MAX, &Opened::default());
+        let time = RecoveryTime::new(Duration::MAX, 1, &Opened::default());
         let checkpointer = Checkpointer::new(Interval::exactly(1), time, Lsn(0));
         let requested = || std::mem::take(&mut checkpointer.state.lock().requested);
         checkpointer.consider(log);
@@ -266,7 +266,7 @@ mod tests {
         for seed in 0..20 {
             let options = SimOptions { step_limit: 100_000, ..SimOptions::seeded(seed) };
             let outcome = sim::run(options, || {
-                let time = RecoveryTime::new(Duration::MAX, &Opened::default());
+                let time = RecoveryTime::new(Duration::MAX, 1, &Opened::default());
                 let checkpointer = Arc::new(Checkpointer::new(Interval::exactly(1), time, Lsn(0)));
                 let served = checkpointer.clone();
                 let server = thread::spawn("server", move || {

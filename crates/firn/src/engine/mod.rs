@@ -410,8 +410,9 @@ impl Engine {
 }
 
 fn checkpointer(options: &Options, superblock: &Superblock, opened: &Opened) -> Checkpointer {
-    let time = RecoveryTime::new(options.recovery_time, opened);
-    Checkpointer::new(Interval::chosen(options, superblock), time, superblock.checkpoint)
+    let interval = Interval::chosen(options, superblock);
+    let time = RecoveryTime::new(options.recovery_time, interval.most, opened);
+    Checkpointer::new(interval, time, superblock.checkpoint)
 }
 
 fn opened_read_only() -> Error {

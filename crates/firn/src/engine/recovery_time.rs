@@ -10,8 +10,9 @@
 //! What a checkpoint costs decides the least distance. Each writes the pages that changed since the
 //! one before (a hot page once more, to the store or into a group of the cache) and makes store,
 //! page map, record and superblock durable: some ten durable writes. So none begins before
-//! [`LEAST_BYTES`] since the last began, nor before as much was appended after the last as while it
-//! ran; and where the last freed no log, not before half of the budget.
+//! [`LEAST_BYTES`] since the last began (less where the log is small), nor before as much was
+//! appended after the last as while it ran; and where the last freed no log, not before half of the
+//! budget.
 
 use firndb_base::Lsn;
 use firndb_base::sync::Mutex;
@@ -19,8 +20,10 @@ use firndb_log::Log;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bytes written to the log's devices between the begins of two checkpoints, at least.
+/// Bytes written to the log's devices between the begins of two checkpoints, at least; but not more
+/// than the interval by the log's space over [`LEAST_SHARE`].
 pub(crate) const LEAST_BYTES: u64 = 1 << 20;
+const LEAST_SHARE: u64 = 4;
 /// The rate while none is known, in bytes a second: a slow disk's.
 const RATE_ASSUMED: f64 = 64e6;
 /// A processor merges and analyses log at this rate at most, in bytes a second.
@@ -90,11 +93,13 @@ struct Situation {
     has_freed: bool,
     /// Goal × rate.
     budget: u64,
+    /// Between two checkpoints, whatever they cost.
+    least: u64,
 }
 
 impl Situation {
     fn least_distance(self) -> u64 {
-        LEAST_BYTES.max(2 * self.grown)
+        self.least.max(2 * self.grown)
     }
 
     fn is_due(self) -> bool {
@@ -144,7 +149,7 @@ impl Exposed {
         base as f64 + top.saturating_sub(base) as f64 * part
     }
 
-    fn situation(&self, now: (Lsn, u64), goal: Duration) -> Situation {
+    fn situation(&self, now: (Lsn, u64), (goal, least): (Duration, u64)) -> Situation {
         let last = self.marks.back().map_or(0, |(_, written)| *written);
         Situation {
             to_read: (now.1 as f64 - self.written_before(self.redo_start, now)).max(0.0) as u64,
@@ -152,6 +157,7 @@ impl Exposed {
             grown: self.grown,
             has_freed: self.has_freed,
             budget: (goal.as_secs_f64() * self.rate.0) as u64,
+            least,
         }
     }
 }
@@ -189,12 +195,15 @@ fn bounded(rate: f64) -> f64 {
 #[derive(Debug)]
 pub(crate) struct RecoveryTime {
     goal: Duration,
+    /// Bytes between two checkpoints, at least.
+    least: u64,
     /// Locked alone.
     exposed: Mutex<Exposed>,
 }
 
 impl RecoveryTime {
-    pub fn new(goal: Duration, opened: &Opened) -> RecoveryTime {
+    /// Of a log whose space makes a checkpoint due after `interval` bytes.
+    pub fn new(goal: Duration, interval: u64, opened: &Opened) -> RecoveryTime {
         let (bytes, time) = opened.read;
         let bytes = bytes.max(opened.log_bytes);
         let measured = (opened.log_bytes >= MEASURED_LEAST && !time.is_zero())
@@ -209,12 +218,16 @@ impl RecoveryTime {
             has_freed: true,
             rate: (bounded(rate), from),
         };
-        RecoveryTime { goal, exposed: Mutex::new(exposed) }
+        RecoveryTime { goal, least: LEAST_BYTES.min(interval / LEAST_SHARE), exposed: Mutex::new(exposed) }
+    }
+
+    fn situation(&self, exposed: &Exposed, now: (Lsn, u64)) -> Situation {
+        exposed.situation(now, (self.goal, self.least))
     }
 
     /// Whether a checkpoint is due; `now` is the log's end and what was written so far.
     pub fn is_due(&self, now: (Lsn, u64)) -> bool {
-        self.exposed.lock().situation(now, self.goal).is_due()
+        self.situation(&self.exposed.lock(), now).is_due()
     }
 
     /// Bytes written while the last checkpoint ran.
@@ -255,7 +268,7 @@ impl RecoveryTime {
     /// The estimate, if log of `interval` makes a checkpoint due in any case.
     pub fn estimate(&self, now: (Lsn, u64), interval: u64, absorbs: bool) -> RestartEstimate {
         let exposed = self.exposed.lock();
-        let (situation, (rate, rate_from)) = (exposed.situation(now, self.goal), exposed.rate);
+        let (situation, (rate, rate_from)) = (self.situation(&exposed, now), exposed.rate);
         let seconds = situation.to_read as f64 / rate.max(1.0);
         let appended = now.0.since(exposed.marks[0].0).max(1);
         // The interval counts the log's own bytes.
@@ -279,7 +292,8 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_due_when_reading_the_log_would_take_the_goal() {
-        let usual = Situation { to_read: 0, since_last: 0, grown: 0, has_freed: true, budget: 40 * MIB };
+        let usual =
+            Situation { to_read: 0, since_last: 0, grown: 0, has_freed: true, budget: 40 * MIB, least: MIB };
         let cases = [
             ("little to read", Situation { to_read: 39 * MIB, since_last: 20 * MIB, ..usual }, false),
             ("enough to read", Situation { to_read: 40 * MIB, since_last: 20 * MIB, ..usual }, true),
@@ -323,8 +337,8 @@ mod tests {
 
     #[test]
     fn what_limits_is_the_goal_the_log_bytes_or_what_checkpoints_cost() {
-        let of =
-            |budget: u64, grown: u64| Situation { to_read: 0, since_last: 0, grown, has_freed: true, budget };
+        let none = Situation { to_read: 0, since_last: 0, grown: 0, has_freed: true, budget: 0, least: MIB };
+        let of = |budget, grown| Situation { grown, budget, ..none };
         assert_eq!(of(200 * MIB, 0).limit(32 * MIB, false), CheckpointLimit::LogBytes);
         assert_eq!(of(40 * MIB, 0).limit(32 * MIB, false), CheckpointLimit::RecoveryTime);
         assert_eq!(of(40 * MIB, 0).limit(32 * MIB, true), CheckpointLimit::LogBytes);
@@ -339,7 +353,7 @@ mod tests {
         // A machine that slept for an hour while it recovered; a profile of zero.
         let slept = Opened { log_bytes: 8 * MIB, read: (8 * MIB, Duration::from_secs(3600)), ..usual };
         let nothing = Opened { profiled: Some(0.0), ..usual };
-        let of = |opened: &Opened| RecoveryTime::new(Duration::from_millis(500), opened);
+        let of = |opened: &Opened| RecoveryTime::new(Duration::from_millis(500), 1 << 30, opened);
         let slow = |time: &RecoveryTime| {
             let estimate = time.estimate((Lsn(1000), 0), 1 << 30, true);
             assert_eq!(estimate.bytes_per_second, RATE_MIN as u64);
@@ -357,6 +371,9 @@ mod tests {
                 (taken as u64, ReadRateOrigin::Timed)
             );
         }
+        // A small log: not a mebibyte lies between two checkpoints.
+        let small = RecoveryTime::new(Duration::from_millis(1), 256 << 10, &usual);
+        assert!(!small.is_due((Lsn(1000), (64 << 10) - 1)) && small.is_due((Lsn(1000), 64 << 10)));
         let before = timed.estimate((Lsn(1000), 0), 1, false);
         for failed in [0.0, -1.0, f64::NAN] {
             timed.timed(failed);
@@ -374,7 +391,7 @@ mod tests {
             log_bytes: 1000,
             profiled: Some(1e6),
         };
-        let time = RecoveryTime::new(Duration::from_secs(1), &opened);
+        let time = RecoveryTime::new(Duration::from_secs(1), 1 << 30, &opened);
         let to_read = |now| time.estimate(now, 1 << 30, false).log_bytes;
         assert_eq!(
             time.estimate((Lsn(10_000), 0), 1, false).rate_from,
@@ -397,7 +414,7 @@ mod tests {
         // What recovery took tells the rate once there was enough of it.
         let opened = Opened { log_bytes: 8 << 20, read: (10_000_000, Duration::from_millis(100)), ..opened };
         let estimate =
-            RecoveryTime::new(Duration::from_secs(1), &opened).estimate((Lsn(10_000), 0), 1, false);
+            RecoveryTime::new(Duration::from_secs(1), 1 << 30, &opened).estimate((Lsn(10_000), 0), 1, false);
         assert_eq!((estimate.rate_from, estimate.bytes_per_second), (ReadRateOrigin::Recovery, 100_000_000));
         assert_eq!((estimate.log_bytes, estimate.time.as_micros()), (1192, 11), "a fifth is padding");
     }

@@ -31,6 +31,13 @@ fn page_files(seed: u64, page_size: usize) -> (PageRecovery, usize) {
     (recovery, pick(rng, &[0, 2, 8, 64]) * page_size)
 }
 
+/// The time that reading the log may take after a crash: so little that checkpoints follow each
+/// other; of its own numbers, too.
+fn recovery_time(seed: u64) -> Option<Duration> {
+    let rng = &mut Rng::new(seed ^ 0x57E9_0001);
+    pick(rng, &[None, None, Some(100), Some(2000)]).map(Duration::from_micros)
+}
+
 /// From which page number on compaction moves pages; of its own numbers, too.
 fn numbers_limit(seed: u64) -> Option<u64> {
     let rng = &mut Rng::new(seed ^ 0x9A6E_0B35);
@@ -99,6 +106,7 @@ impl Scenario {
             store: StoreSetup::draw(seed),
             log_devices,
             log_bytes_each: pick(rng, &[512 << 10, 768 << 10, 1 << 20, 2 << 20]),
+            recovery_time: recovery_time(seed),
             hiding: pick(rng, &[Off, Naive, TwoStream, Adaptive, Adaptive]),
             cache,
             cache_rebuildable,

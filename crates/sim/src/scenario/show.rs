@@ -23,7 +23,7 @@ impl fmt::Display for Scenario {
         )?;
         writeln!(f, "deltas that wait: {:?} bytes; {:?}", self.delta_bytes, self.store)?;
         writeln!(f, "pages of page files: {:?}, {} bytes private", self.page_files.0, self.page_files.1)?;
-        writeln!(f, "{:?}", self.array)?;
+        writeln!(f, "{:?}; log to be read in: {:?}", self.array, self.recovery_time)?;
         writeln!(f, "outliers of the log: {:?}; cache: {:?}; {:?}", self.hiding, self.cache, self.policy)?;
         for (number, round) in self.rounds.iter().enumerate() {
             write!(f, "round {number}: {} transactions a client", round.transactions)?;

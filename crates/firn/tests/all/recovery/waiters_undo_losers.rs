@@ -78,18 +78,20 @@ fn commits(seed: u64) -> Vec<Duration> {
                 let (db, found) = (db.clone(), found.clone());
                 let body = move || {
                     let table = db.table("t").expect("there");
-                    let change = |tx: &mut firndb::Transaction| {
-                        let before = tx.get(&table, &row(loser, CHANGES / 2))?.expect("there");
-                        assert_eq!(before[..], [1; 300], "the loser is undone");
-                        tx.put(&table, &row(loser, CHANGES / 2), &[3; 300]).map(drop)
-                    };
-                    db.transact(change).expect("committed");
+                    db.transact(|tx| tx.put(&table, &row(loser, CHANGES / 2), &[3; 300]).map(drop))
+                        .expect("committed");
                     found[loser as usize].store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
                 };
                 thread::spawn("client", body).expect("a thread")
             })
             .collect();
         clients.into_iter().for_each(|client| client.join().expect("no panic"));
+        assert_eq!(db.recovery_report().losers_left, 0, "each was some client's");
+        let table = db.table("t").expect("there");
+        for (loser, nth) in (0..LOSERS).flat_map(|loser| (0..CHANGES).map(move |nth| (loser, nth))) {
+            let now = db.transact(|tx| tx.get(&table, &row(loser, nth))).expect("read").expect("there");
+            assert_eq!(now[..], [if nth == CHANGES / 2 { 3 } else { 1 }; 300], "{loser}, {nth}");
+        }
     });
     ran.unwrap_or_else(|failure| panic!("{failure}"));
     times.iter().map(|time| Duration::from_nanos(time.load(Ordering::Relaxed))).collect()

@@ -226,7 +226,8 @@ fn is_full(cell: &Cell, engine: &Charged<FirnEngine>, live: &LiveRate) -> bool {
 /// Runs until all is warm, takes a checkpoint, and returns what a kill leaves after each of these
 /// numbers of transactions. Devices take no time until then: the checkpoint has none either, so
 /// that no transaction runs beside it. With the default options automatic checkpoints come as they
-/// do, and none is asked for.
+/// do, none is asked for, and devices take their time from the opening on: by the time of reads
+/// Firn decides how often a checkpoint is due.
 fn killed(
     (cell, seed): (&Cell, u64),
     population: Population,
@@ -235,6 +236,7 @@ fn killed(
 ) -> Result<Vec<Killed>, Failure> {
     let bytes = population.bytes;
     let (machine, devices) = Machine::new(cell, population, seed)?;
+    machine.measure(cell.default_options);
     let engine = Charged::new(open(cell, devices, bytes)?, CostModel::FIRN);
     let db = engine.inner().database();
     let mut began: Option<(Moment, u64, (u64, u64))> = None;
