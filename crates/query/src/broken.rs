@@ -17,6 +17,8 @@ pub enum Break {
     PairsEndWithBatch,
     /// A fetch that has counted entries ahead begins again with those that it has listed.
     ListReadAgain,
+    /// A join that goes over to hash loses the rows that it had collected for lookups.
+    HandedOverForgotten,
 }
 
 thread_local! {

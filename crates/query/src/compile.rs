@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::index_fetch::IndexFetch;
+use crate::join::{AdaptiveJoin, ByHash, JoinKind};
 use crate::join::{BlockNestedLoops, HashJoin, IndexNestedLoops, IndexSortMerge, Inner, Output, SortMerge};
 use crate::operator::{Input, Operator};
 use crate::plan::{Plan, lookup_columns};
@@ -47,12 +48,22 @@ fn compile_join(plan: &Plan, context: &Context) -> Result<Box<dyn Operator>, Que
             let reopen = Box::new(move |context: &Context| rows_of(&right, context));
             Box::new(BlockNestedLoops::new(rows_of(left, context)?, reopen, on, output, context))
         }
-        Plan::IndexNestedLoops { left, right, index, on } => {
+        Plan::IndexNestedLoops { left, right, index, on, or_hash } => {
             let output = Output::new(on, left.types()?, right.types());
             let inner = index.clone().map_or(Inner::PrimaryKey, Inner::Index);
             let keys = lookup_columns(right, index.as_ref(), on)?;
-            let left = rows_of(left, context)?;
-            Box::new(IndexNestedLoops::new(left, right.clone(), inner, keys, output, context))
+            let most = or_hash.as_ref().map_or((u64::MAX, false), |it| (it.rows, it.counts_ahead));
+            let (rows, inner) = (rows_of(left, context)?, (right.clone(), inner));
+            let lookups = IndexNestedLoops::new(rows, inner, keys, output, most, context);
+            let Some(or_hash) = or_hash else { return Ok(Box::new(lookups)) };
+            let by_hash = ByHash {
+                scan: rows_of(&or_hash.scan, context)?,
+                builds_left: or_hash.builds_left && on.kind == JoinKind::Inner,
+                on: on.clone(),
+                left_types: left.types()?,
+                right_types: right.types(),
+            };
+            Box::new(AdaptiveJoin::new(lookups, by_hash, right.table().clone()))
         }
         Plan::IndexSortMerge { left, right, on } => {
             let output = Output::new(on, left.source.types(), right.source.types());

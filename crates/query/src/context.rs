@@ -7,6 +7,7 @@ use firndb_base::sync::Arc;
 use firndb_spill::Memory;
 use firndb_spill::SpillSpace;
 use firndb_txn::{CancelToken, StatementLimit, Transaction};
+use std::cell::RefCell;
 
 /// What a query may use, and how long.
 #[derive(Clone, Debug)]
@@ -35,6 +36,17 @@ impl Default for QueryOptions {
     }
 }
 
+/// How an adaptive join ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adapted {
+    /// The table that was joined.
+    pub table: String,
+    /// Rows of the other side that were looked up in it.
+    pub left_rows: u64,
+    /// There were more: they were joined by hash.
+    pub is_hash: bool,
+}
+
 /// Bytes of a batch, and those that an operator which collects rows keeps in memory, of a plan of
 /// `nodes` operators, which keep rows in this many `shares`.
 pub(crate) fn divided(memory: usize, nodes: usize, shares: usize) -> (usize, usize) {
@@ -59,6 +71,8 @@ pub(crate) struct Context {
     pub(crate) batch_bytes: usize,
     /// What its operators compute.
     pub(crate) work: Work,
+    /// Adaptive joins that have ended or gone over to hash.
+    pub(crate) adapted: RefCell<Vec<Adapted>>,
     cancel: Option<CancelToken>,
     deadline: Option<Moment>,
     /// How often the transaction had written when the query began.
@@ -86,6 +100,7 @@ impl Context {
             share,
             batch_bytes,
             work: Work::new(options.charged),
+            adapted: RefCell::default(),
             cancel: options.cancel.clone(),
             deadline: options.deadline,
             writes: None,

@@ -4,6 +4,7 @@
 //! left outer join also returns each row of the left input that matches none, with NULL in the
 //! columns of the right.
 
+mod adaptive;
 mod block_nested_loops;
 mod bloom;
 mod hash;
@@ -15,6 +16,7 @@ mod matcher;
 mod on;
 mod sort_merge;
 
+pub(crate) use adaptive::{AdaptiveJoin, ByHash};
 pub(crate) use block_nested_loops::BlockNestedLoops;
 pub(crate) use hash::HashJoin;
 pub(crate) use index_nested_loops::{IndexNestedLoops, Inner};

@@ -46,11 +46,11 @@ mod work;
 pub use batch::Batch;
 #[cfg(feature = "testing")]
 pub use broken::{Break, with_break};
-pub use context::QueryOptions;
+pub use context::{Adapted, QueryOptions};
 pub use error::{QueryError, QueryErrorKind};
 pub use firndb_spill::SpillSpace;
 pub use join::{IndexSide, JoinKind, On};
-pub use plan::{OrScan, Plan};
+pub use plan::{OrHash, OrScan, Plan};
 pub use predicate::{Comparison, Predicate};
 pub use query::Query;
 pub use row::Row;

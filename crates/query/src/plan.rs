@@ -18,6 +18,20 @@ pub struct OrScan {
     pub range: KeyRange,
 }
 
+/// When lookups become a hash join of the rows that are left, and of what.
+#[derive(Clone, Debug)]
+pub struct OrHash {
+    /// If there are more left rows than this.
+    pub rows: u64,
+    /// All of them are counted before any is looked up: those that memory does not hold wait on the
+    /// spill device.
+    pub counts_ahead: bool,
+    /// All rows of the join's right source.
+    pub scan: Box<Plan>,
+    /// Of an inner join: the left rows are the build side, not the right ones.
+    pub builds_left: bool,
+}
+
 /// A plan. Columns are positions among those of the part below, from zero.
 #[derive(Clone, Debug)]
 pub enum Plan {
@@ -45,8 +59,9 @@ pub enum Plan {
     /// them. Reads the right input once for each block of left rows that memory holds.
     BlockNestedLoops { left: Box<Plan>, right: Box<Plan>, on: On },
     /// A join that looks right rows up by the first columns of an index, or by their whole primary
-    /// key (`None`), in any order of the keys in `on`.
-    IndexNestedLoops { left: Box<Plan>, right: Source, index: Option<Index>, on: On },
+    /// key (`None`), in any order of the keys in `on`. With `or_hash` it goes over to a hash join
+    /// if there are more left rows.
+    IndexNestedLoops { left: Box<Plan>, right: Source, index: Option<Index>, on: On, or_hash: Option<OrHash> },
     /// A join that merges the entries of two indexes, whose first columns are the keys in `on`, in
     /// their order, and reads the rows of matches only.
     IndexSortMerge { left: IndexSide, right: IndexSide, on: On },
@@ -115,9 +130,15 @@ impl Plan {
             Plan::BlockNestedLoops { left, right, on }
             | Plan::SortMerge { left, right, on }
             | Plan::HashJoin { left, right, on } => on.types(&left.types()?, &right.types()?),
-            Plan::IndexNestedLoops { left, right, index, on } => {
+            Plan::IndexNestedLoops { left, right, index, on, or_hash } => {
                 let types = on.types(&left.types()?, &right.types())?;
                 lookup_columns(right, index.as_ref(), on)?;
+                if let Some(or_hash) = or_hash
+                    && or_hash.scan.types()? != right.types()
+                {
+                    let message = "a join by lookups has other columns than the scan for its hash join";
+                    return Err(QueryError::bad_argument(message));
+                }
                 Ok(types)
             }
             Plan::IndexSortMerge { left, right, on } => {
@@ -141,7 +162,9 @@ impl Plan {
             | Plan::Count { input }
             | Plan::Sort { input, .. } => vec![input],
             Plan::IndexSortMerge { .. } => Vec::new(),
-            Plan::IndexNestedLoops { left, .. } => vec![left],
+            Plan::IndexNestedLoops { left, or_hash, .. } => {
+                [&**left].into_iter().chain(or_hash.as_ref().map(|it| &*it.scan)).collect()
+            }
             Plan::BlockNestedLoops { left, right, .. }
             | Plan::SortMerge { left, right, .. }
             | Plan::HashJoin { left, right, .. } => vec![left, right],

@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::compile::compile;
-use crate::context::{Context, QueryOptions};
+use crate::context::{Adapted, Context, QueryOptions};
 use crate::error::{QueryError, QueryErrorKind};
 use crate::operator::{Operator, pull};
 use crate::plan::Plan;
@@ -88,6 +88,12 @@ impl Query {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.context.work.counts()
+    }
+
+    /// How its adaptive joins ran, as far as that is known.
+    #[must_use]
+    pub fn adapted(&self) -> Vec<Adapted> {
+        self.context.adapted.borrow().clone()
     }
 
     /// Bytes that it has written to the spill device.

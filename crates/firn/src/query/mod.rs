@@ -83,6 +83,8 @@ pub struct Query {
     cancel: Option<CancelToken>,
     deadline: Option<Duration>,
     charged: Option<Computing>,
+    /// How many times too high its estimates of rows are made.
+    misjudged: f64,
 }
 
 #[derive(Clone)]
@@ -118,6 +120,7 @@ impl Database {
             cancel: None,
             deadline: None,
             charged: None,
+            misjudged: 1.0,
         };
         query.with_table(table, Joined::Inner)
     }
@@ -197,6 +200,13 @@ impl Query {
         self
     }
 
+    /// Conditions are taken to hold for this many times as many rows as they are estimated to.
+    #[cfg(feature = "testing")]
+    pub fn misjudged(mut self, factor: f64) -> Query {
+        self.misjudged = factor;
+        self
+    }
+
     /// Its plan, and what that is expected to do. Reads some nodes of the tables' trees.
     ///
     /// Errors: `BadArgument` for names that there are not (the error lists those there are) or that
@@ -259,7 +269,8 @@ impl Query {
         let names = Names::of(&named.collect::<Vec<_>>())?;
         let request = self.request(&gathered, &names, is_count)?;
         let costs = self.costs();
-        let choices = planner::plan(&request, &gathered, &costs)?;
+        let knowledge = planner::Misjudged::new(&gathered, self.misjudged);
+        let choices = planner::plan(&request, &knowledge, &costs)?;
         let plan = choices[0].lower(&request, &gathered)?;
         let explanation = Explanation::of(&choices, &request, &gathered, &costs);
         let columns = match &self.select {

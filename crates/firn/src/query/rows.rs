@@ -6,7 +6,7 @@ use crate::transaction::Transaction;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::Arc;
 use firndb_buffer::BufferPool;
-use firndb_query::{Counts, Query as Running};
+use firndb_query::{Adapted, Counts, Query as Running};
 use firndb_table::Value;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -116,8 +116,13 @@ impl Rows {
     #[must_use]
     pub fn report(&self) -> String {
         let milliseconds = |us: f64| us / 1000.0;
+        let adapted = |join: &Adapted| {
+            let rest = if join.is_hash { ", the rest joined by hash" } else { "" };
+            format!("adaptive join with {}: {} rows looked up{rest}\n", join.table, join.left_rows)
+        };
+        let adapted: String = self.running.adapted().iter().map(adapted).collect();
         format!(
-            "{}rows: {:.0} expected, {} returned\ntime: {:.3} ms expected, {:.3} ms spent\npages: {:.0} reads expected; {} missed in DRAM by all threads meanwhile\nmemory: {} bytes at most, {} bytes spilled\n",
+            "{}rows: {:.0} expected, {} returned\ntime: {:.3} ms expected, {:.3} ms spent\npages: {:.0} reads expected; {} missed in DRAM by all threads meanwhile\nmemory: {} bytes at most, {} bytes spilled\n{adapted}",
             self.explanation,
             self.explanation.rows,
             self.returned,

@@ -172,3 +172,37 @@ fn what_holds_anything_else_is_refused_and_left_as_it_is() {
     let db = opened(options(dir.path()), dir.path());
     assert_eq!(db.query("a").count(&mut db.snapshot()).unwrap() as i64, ROWS);
 }
+
+/// Three rows are expected where there are 3,000, and then so many where there are three.
+#[test]
+fn a_join_whose_estimate_is_wrong_changes_its_method_and_reports_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = opened(options(dir.path()), dir.path());
+    for name in ["a", "b"] {
+        db.analyze(&db.table(name).unwrap()).unwrap();
+    }
+    for (below, factor, outcome) in [
+        (ROWS, 0.001, " rows looked up, the rest joined by hash"),
+        (3, 1000.0, "adaptive join with b: 3 rows looked up\n"),
+    ] {
+        let joined = |kind: &str| {
+            let (a, on) = (db.query("a").filter(col("a_id").lt(below)), col("a_v").eq(col("b_id")));
+            if kind == "left" { a.left_join("b", on) } else { a.join("b", on) }
+        };
+        for kind in ["inner", "left"] {
+            let query = joined(kind).memory(16 << 20).misjudged(factor);
+            let plan = query.explain().unwrap().plan;
+            assert!(plan.contains("adaptive index nested loops join with b"), "{plan}");
+            assert_eq!(plan.ends_with(", likely by hash"), factor > 1.0, "{plan}");
+            let (mut rows, report) = run(&db, &query).unwrap();
+            assert!(report.contains(outcome), "{report}");
+            let forced = joined(kind).hint(Hint::Join("b".into(), JoinMethod::IndexNestedLoops));
+            let (mut expected, of_forced) = run(&db, &forced).unwrap();
+            assert!(!of_forced.contains("adaptive"), "a hint asks for lookups alone: {of_forced}");
+            rows.sort();
+            expected.sort();
+            assert_eq!(rows, expected);
+            assert_eq!(rows.len() as i64, below);
+        }
+    }
+}

@@ -11,9 +11,11 @@ use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::operator::{Input, Operator};
+use crate::run_scan::RunScan;
 use crate::source::Source;
+use firndb_base::sync::Arc;
 use firndb_btree::Direction;
-use firndb_spill::Place;
+use firndb_spill::{Place, RunWriter};
 use firndb_table::{Index, IndexCursor, KeyRange};
 use firndb_txn::Transaction;
 
@@ -33,6 +35,14 @@ pub(crate) struct IndexNestedLoops {
     left_keys: Vec<usize>,
     output: Output,
     rows: LeftRows,
+    /// Left rows that were met, the most that are looked up, and those that were.
+    met: u64,
+    most: u64,
+    looked_up: u64,
+    /// Behind the first block the others are counted before any is looked up.
+    counts_ahead: bool,
+    /// What follows those that were counted.
+    behind: Option<Input>,
     matcher: Matcher,
     state: State,
     /// Left rows with one key: from the first on, up to the second.
@@ -47,16 +57,19 @@ enum State {
     Look,
     Pairs,
     Unmatched,
+    /// There are more left rows than may be looked up: those that are collected were not.
+    TooMany,
     End,
 }
 
 impl IndexNestedLoops {
+    /// Looks up no more left rows than `most`; with `counts_ahead` none, if there are more.
     pub(crate) fn new(
         left: Input,
-        source: Source,
-        inner: Inner,
+        (source, inner): (Source, Inner),
         left_keys: Vec<usize>,
         output: Output,
+        (most, counts_ahead): (u64, bool),
         context: &Context,
     ) -> IndexNestedLoops {
         let may_miss = matches!(inner, Inner::PrimaryKey);
@@ -68,6 +81,11 @@ impl IndexNestedLoops {
             left_keys,
             rows: LeftRows::new(output.left_types.clone(), context, context.share / 4),
             output,
+            met: 0,
+            most,
+            looked_up: 0,
+            counts_ahead,
+            behind: None,
             state: State::Fill,
             group: (0, 0),
             entries: None,
@@ -79,12 +97,56 @@ impl IndexNestedLoops {
         self.rows.clear();
         while self.rows.has_space() && self.left.advance(txn, context)? {
             self.rows.push(self.left.bytes(), &self.left_keys)?;
+            self.met += 1;
+            if self.has_too_many() {
+                return Ok(State::TooMany);
+            }
             context.work.add(|counts| counts.kept += 1);
         }
+        if std::mem::take(&mut self.counts_ahead) && !self.rows.has_space() {
+            self.count_ahead(txn, context)?;
+            if self.has_too_many() {
+                return Ok(State::TooMany);
+            }
+            // They are met again.
+            (self.met, self.most) = (0, u64::MAX);
+        }
+        self.looked_up += self.rows.len() as u64;
         context.work.add_sorted(self.rows.len());
         self.rows.sort();
         self.group = (0, 0);
         Ok(if self.rows.is_empty() { State::End } else { State::Look })
+    }
+
+    /// Whether it stopped since there are more left rows than may be looked up.
+    pub(crate) fn has_too_many(&self) -> bool {
+        self.met > self.most
+    }
+
+    /// Left rows whose matches were looked up.
+    pub(crate) fn looked_up(&self) -> u64 {
+        self.looked_up
+    }
+
+    /// The left rows that were not looked up: those that are collected, and those that follow.
+    pub(crate) fn into_rest(self) -> (LeftRows, Vec<Input>) {
+        (self.rows, [self.left].into_iter().chain(self.behind).collect())
+    }
+
+    /// Steps over left rows, which go to the spill device, until there are none or too many; they
+    /// are the left input then.
+    fn count_ahead(&mut self, txn: &mut Transaction, context: &Context) -> Result<(), QueryError> {
+        let space = context.spill()?;
+        let mut writer = RunWriter::new(space, space.sizes(context.share), &context.memory)?;
+        while !self.has_too_many() && self.left.advance(txn, context)? {
+            writer.push(0, &[self.left.bytes()])?;
+            context.work.add(|counts| counts.kept += 1);
+            self.met += 1;
+        }
+        let run = Arc::new(writer.finish()?.pop().expect("a writer of one run"));
+        let counted = RunScan::input(run, self.output.left_types.clone(), context)?;
+        self.behind = Some(std::mem::replace(&mut self.left, counted));
+        Ok(())
     }
 
     /// Goes on to the left rows with the next key; false if there are none.
@@ -176,7 +238,7 @@ impl Operator for IndexNestedLoops {
                         self.state = State::Fill;
                     }
                 }
-                State::End => break,
+                State::TooMany | State::End => break,
             }
         }
         Ok(!out.is_empty())

@@ -67,7 +67,10 @@ impl LeftRows {
     }
 
     pub(crate) fn row(&self, number: usize) -> Row<'_> {
-        Row::accepted(&self.types, self.arena.get(self.rows[number].row))
+        Row::accepted(&self.types, self.bytes(number))
+    }
+    pub(crate) fn bytes(&self, number: usize) -> &[u8] {
+        self.arena.get(self.rows[number].row)
     }
     pub(crate) fn key(&self, number: usize) -> Option<&[u8]> {
         self.rows[number].key.map(|key| self.arena.get(key))

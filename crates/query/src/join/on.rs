@@ -39,6 +39,17 @@ impl On {
         On { rest, ..self }
     }
 
+    /// The same of an inner join whose inputs, of so many columns, have changed places.
+    pub(crate) fn exchanged(&self, left: usize, right: usize) -> On {
+        debug_assert_eq!(self.kind, JoinKind::Inner);
+        let place = |column: usize| if column < left { column + right } else { column - left };
+        On {
+            kind: self.kind,
+            keys: self.keys.iter().map(|(left, right)| (*right, *left)).collect(),
+            rest: self.rest.with_columns(&place),
+        }
+    }
+
     /// The types of the join's columns, if the condition fits its inputs.
     pub(crate) fn types(
         &self,

@@ -63,18 +63,26 @@ impl Node {
             Node::Join(join) => join,
         };
         let outer = if join.is_outer { "left " } else { "" };
+        let adaptive = match &join.right {
+            Right::IndexNestedLoops(_, Some(_)) => "adaptive ",
+            _ => "",
+        };
         let method = join.right.method();
         let right = match &join.right {
             Right::BlockNestedLoops(access) | Right::SortMerge(access) | Right::Hash(access) => {
                 access.describe(request, join.table)
             }
-            Right::IndexNestedLoops(path) => path_of(request, join.table, *path),
+            Right::IndexNestedLoops(path, or_hash) => {
+                let is_hash = or_hash.as_ref().is_some_and(|or_hash| or_hash.is_expected);
+                let hash = if is_hash { ", likely by hash" } else { "" };
+                format!("{}{hash}", path_of(request, join.table, *path))
+            }
             Right::IndexSortMerge([(left, _), (right, _)]) => {
                 let table = join.left.tables().trailing_zeros() as usize;
                 let right = path_of(request, join.table, *right);
                 return format!("{}; {outer}{method} join with {right}", path_of(request, table, *left));
             }
         };
-        format!("{}; {outer}{method} join with {right}", join.left.describe(request))
+        format!("{}; {outer}{adaptive}{method} join with {right}", join.left.describe(request))
     }
 }

@@ -13,30 +13,30 @@ use super::spills::{Side, Spill};
 use crate::predicate::{Comparison, Predicate};
 
 /// Bytes that a kept row takes besides its own.
-const KEPT_BYTES: f64 = 32.0;
+pub(super) const KEPT_BYTES: f64 = 32.0;
 
 /// What dynamic programming asks again and again of one table.
-struct Table {
+pub(super) struct Table {
     conditions: Vec<Predicate>,
     needed: Vec<usize>,
-    ranges: Vec<(KeyBounds, f64)>,
+    pub(super) ranges: Vec<(KeyBounds, f64)>,
     /// Cheapest first.
-    accesses: Vec<Access>,
+    pub(super) accesses: Vec<Access>,
 }
 
-struct Planner<'a> {
-    request: &'a Request,
+pub(super) struct Planner<'a> {
+    pub(super) request: &'a Request,
     knowledge: &'a dyn Knowledge,
-    costs: &'a Costs,
-    tables: Vec<Table>,
+    pub(super) costs: &'a Costs,
+    pub(super) tables: Vec<Table>,
 }
 
 /// The condition of one join.
-struct Condition {
-    keys: Vec<(usize, usize)>,
+pub(super) struct Condition {
+    pub(super) keys: Vec<(usize, usize)>,
     rest: Vec<Predicate>,
     filter: Vec<Predicate>,
-    is_outer: bool,
+    pub(super) is_outer: bool,
 }
 
 /// All ways to join all tables, as far as their parts are the cheapest.
@@ -174,7 +174,7 @@ impl Planner<'_> {
         condition
     }
 
-    fn use_of(&self, table: usize) -> Use<'_> {
+    pub(super) fn use_of(&self, table: usize) -> Use<'_> {
         Use {
             number: table,
             facts: &self.request.tables[table],
@@ -249,7 +249,7 @@ impl Planner<'_> {
 }
 
 /// Bytes that a pair of keys in memory takes, by their usual length.
-const PAIR_BYTES: f64 = 60.0;
+pub(super) const PAIR_BYTES: f64 = 60.0;
 
 /// How an index sort-merge reads the rows of its pairs.
 struct MergedEntries {
@@ -272,39 +272,39 @@ impl MergedEntries {
 }
 
 /// How often a value is met first in one of `parts` of as many rows, which have `values` together.
-fn met_in_parts(values: f64, rows: f64, parts: f64) -> f64 {
+pub(super) fn met_in_parts(values: f64, rows: f64, parts: f64) -> f64 {
     let values = values.min(rows).max(1.0);
     parts * values * (1.0 - (1.0 - 1.0 / parts).powf(rows / values))
 }
 
 /// How many of `all` are met when as many are drawn.
-fn distinct_of(all: f64, drawn: f64) -> f64 {
+pub(super) fn distinct_of(all: f64, drawn: f64) -> f64 {
     let all = all.max(1.0);
     all * (1.0 - (1.0 - 1.0 / all).powf(drawn))
 }
 
 /// A join that is being considered.
-struct Step<'a> {
-    planner: &'a Planner<'a>,
-    left: &'a Choice,
-    table: usize,
-    condition: Condition,
+pub(super) struct Step<'a> {
+    pub(super) planner: &'a Planner<'a>,
+    pub(super) left: &'a Choice,
+    pub(super) table: usize,
+    pub(super) condition: Condition,
     /// Rows of the table for each left row, before its own conditions.
-    fanout: f64,
+    pub(super) fanout: f64,
     /// Values that the left key columns have in all.
-    left_values: f64,
+    pub(super) left_values: f64,
     rows: f64,
 }
 
 impl Step<'_> {
-    fn left_bytes(&self) -> f64 {
+    pub(super) fn left_bytes(&self) -> f64 {
         let request = self.planner.request;
         let tables = 0..request.tables.len();
         let holds = |table: &usize| self.left.node.tables() & 1 << table != 0;
         tables.filter(holds).map(|table| request.tables[table].row_bytes).sum()
     }
 
-    fn choice(&self, right: Right, pages: Pages, us: f64, spill: Spill) -> Choice {
+    pub(super) fn choice(&self, right: Right, pages: Pages, us: f64, spill: Spill) -> Choice {
         let (costs, condition) = (self.planner.costs, &self.condition);
         let pages = self.left.pages.plus(pages);
         let us = self.left.us + us + costs.returned_us(self.rows);
@@ -337,9 +337,7 @@ impl Step<'_> {
         let Some(access) = self.planner.tables[self.table].accesses.first() else { return Vec::new() };
         let costs = self.planner.costs;
         let allows = |method| self.planner.request.hints.allow_join(self.table, method);
-        let left = Side { rows: self.left.rows, bytes: self.left.rows * self.left_bytes() };
-        let row_bytes = self.planner.request.tables[self.table].row_bytes;
-        let right = Side { rows: access.rows, bytes: access.rows * row_bytes };
+        let [left, right] = self.sides(access, self.left.rows);
         // Of what is read below, and of the operator itself.
         let below = self.left.node.shares() + access.shares();
         let mut all = Vec::new();
@@ -354,9 +352,7 @@ impl Step<'_> {
             return all;
         }
         if allows(JoinMethod::Hash) {
-            let matching = (self.left.rows * self.fanout / left.rows.max(1.0)).min(1.0);
-            let spill = costs.hash_spill(right, left, matching, costs.share_bytes(below + 1));
-            let us = access.us + costs.kept_us(self.left.rows + access.rows);
+            let (us, spill) = self.hash(access, left.rows, false, costs.share_bytes(below + 1));
             all.push(self.choice(Right::Hash(access.clone()), access.pages, us, spill));
         }
         if allows(JoinMethod::SortMerge) {
@@ -369,63 +365,26 @@ impl Step<'_> {
         all
     }
 
-    /// Whether rows can be looked up by keys that a path begins with: by a part of an index, or the
-    /// whole primary key. Keys that are left are compared then.
-    fn can_look_up(&self, path: usize) -> bool {
-        let facts = &self.planner.request.tables[self.table];
-        let first = self.planner.request.first_column(self.table);
-        let is_key = |column: usize| self.condition.keys.iter().any(|(_, key)| *key == first + column);
-        let columns = &facts.paths[path].columns;
-        let found = columns.iter().take_while(|part| is_key(part.column)).count();
-        found > 0 && (path > 0 || found == columns.len())
+    /// The time of a hash join of this many left rows with what an access returns, and what it
+    /// spills.
+    pub(super) fn hash(&self, access: &Access, left: f64, builds_left: bool, share: f64) -> (f64, Spill) {
+        let costs = self.planner.costs;
+        let [left, right] = self.sides(access, left);
+        let spill = match builds_left {
+            true => {
+                let matching = (left.rows * self.fanout / right.rows.max(1.0)).min(1.0);
+                costs.hash_spill(left, right, matching, share)
+            }
+            false => costs.hash_spill(right, left, self.fanout.min(1.0), share),
+        };
+        (access.us + costs.kept_us(left.rows + right.rows), spill)
     }
 
-    fn index_nested_loops(&self) -> Vec<Choice> {
-        let (request, costs) = (self.planner.request, self.planner.costs);
-        let facts = &request.tables[self.table];
-        if !request.hints.allow_join(self.table, JoinMethod::IndexNestedLoops) {
-            return Vec::new();
-        }
-        let mut all = Vec::new();
-        for path in 0..facts.paths.len() {
-            if !self.can_look_up(path) || !request.hints.allow_lookups(self.table, path) {
-                continue;
-            }
-            let probes = self.left.rows;
-            // The keys lie within the range that conditions leave of the path.
-            let within = self.planner.tables[self.table].ranges[path].1 / facts.rows.max(1.0);
-            let tree = &facts.paths[path];
-            let share = costs.share_bytes(self.left.node.shares() + 2);
-            let kept = probes * (self.left_bytes() + KEPT_BYTES);
-            let blocks = (kept / (share / 4.0)).ceil().max(1.0);
-            // Of the left rows of a block those with one key are looked up together.
-            let keys = met_in_parts(self.left_values * within, probes, blocks);
-            let entries = keys * self.fanout;
-            let touched = |leaves: f64| {
-                let leaves = (leaves * within).max(1.0);
-                let each = distinct_of(leaves, keys / blocks);
-                costs.read_again(distinct_of(leaves, keys), blocks * each)
-            };
-            let (pages, us) = if path == 0 {
-                let leaves = touched(facts.leaves);
-                let pages = costs.by_tier(leaves, facts.residency);
-                let list = distinct_of(facts.leaves * within, keys / blocks);
-                let reading = Reading::Ascending { list, depth: list };
-                let us = costs.pages_us(pages, reading, facts.tree());
-                (pages, us + costs.lookups_us(keys) + costs.rows_us(keys))
-            } else {
-                let own = costs.by_tier(touched(tree.leaves), tree.residency);
-                let list = distinct_of(tree.leaves * within, keys / blocks);
-                let own_us = costs.pages_us(own, Reading::Ascending { list, depth: 1.0 }, tree.tree());
-                let lists = (entries * PAIR_BYTES / (share / 4.0)).ceil().max(blocks);
-                let (rows, rows_us) =
-                    self.planner.use_of(self.table).rows_by_lists(path, entries, lists, costs);
-                (own.plus(rows), own_us + rows_us + costs.probes_us(keys) + costs.entries_us(entries))
-            };
-            let us = us + costs.sorted_us(probes) + costs.keys_sorted_us(probes * self.fanout.max(1.0));
-            all.push(self.choice(Right::IndexNestedLoops(path), pages, us, Spill::default()));
-        }
-        all
+    /// This many left rows, and those that an access of the table returns.
+    pub(super) fn sides(&self, access: &Access, left: f64) -> [Side; 2] {
+        let row_bytes = self.planner.request.tables[self.table].row_bytes;
+        let side = |rows: f64, bytes: f64| Side { rows, bytes: rows * bytes };
+        [side(left, self.left_bytes()), side(access.rows, row_bytes)]
     }
 
     /// Joins of two tables that merge the entries of two indexes.

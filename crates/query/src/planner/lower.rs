@@ -6,7 +6,7 @@ use super::gather::Gathered;
 use super::request::{Choice, Join, Node, Request, Right};
 use crate::error::QueryError;
 use crate::join::{IndexSide, JoinKind, On};
-use crate::plan::{OrScan, Plan};
+use crate::plan::{OrHash, OrScan, Plan};
 use crate::predicate::{Comparison, Predicate};
 use crate::sort::SortColumn;
 use crate::source::Source;
@@ -111,7 +111,7 @@ impl Lowering<'_> {
             parts.iter().map(|part| first + part.column).collect()
         };
         match &join.right {
-            Right::IndexNestedLoops(path) => by_columns(&join.keys, &by_path(*path)),
+            Right::IndexNestedLoops(path, _) => by_columns(&join.keys, &by_path(*path)),
             Right::IndexSortMerge([(left_path, _), (path, _)]) => {
                 let Node::Access(table, _) = &join.left else { unreachable!("it is of two tables") };
                 let paths = [(*table, *left_path), (join.table, *path)];
@@ -159,9 +159,15 @@ impl Lowering<'_> {
                 let right = Box::new(self.access(join.table, access)?.plan);
                 Plan::HashJoin { left, right, on }
             }
-            (Right::IndexNestedLoops(path), Some(left)) => {
+            (Right::IndexNestedLoops(path, or_hash), Some(left)) => {
                 let index = (*path > 0).then(|| self.index(join.table, *path));
-                Plan::IndexNestedLoops { left, right: source, index, on }
+                let lower = |it: &super::lookups::OrHash| {
+                    let scan = Box::new(self.access(join.table, &it.access)?.plan);
+                    let (rows, counts_ahead, builds_left) = (it.rows, it.counts_ahead, it.builds_left);
+                    Ok::<_, QueryError>(OrHash { rows, counts_ahead, scan, builds_left })
+                };
+                let or_hash = or_hash.as_deref().map(lower).transpose()?;
+                Plan::IndexNestedLoops { left, right: source, index, on, or_hash }
             }
             (Right::IndexSortMerge([left_side, right_side]), _) => {
                 let (table, left_source) = left_source.expect("it has no plan below");

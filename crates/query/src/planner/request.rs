@@ -5,6 +5,7 @@ use super::bounds::KeyBounds;
 use super::costs::{Costs, Pages};
 use super::facts::{Knowledge, TableFacts};
 use super::joins;
+use super::lookups::OrHash;
 use super::remembered::Remembered;
 use super::spills::{Side, Spill};
 use crate::error::QueryError;
@@ -103,8 +104,8 @@ pub struct Join {
 pub enum Right {
     /// Once for each block of left rows.
     BlockNestedLoops(Access),
-    /// By the keys of left rows, through this path.
-    IndexNestedLoops(usize),
+    /// By the keys of left rows, through this path, unless there are too many.
+    IndexNestedLoops(usize, Option<Box<OrHash>>),
     /// The entries of two indexes are merged: the left table's, and this one's.
     IndexSortMerge([(usize, KeyBounds); 2]),
     SortMerge(Access),
@@ -116,7 +117,7 @@ impl Right {
     pub fn method(&self) -> JoinMethod {
         match self {
             Right::BlockNestedLoops(_) => JoinMethod::BlockNestedLoops,
-            Right::IndexNestedLoops(_) => JoinMethod::IndexNestedLoops,
+            Right::IndexNestedLoops(..) => JoinMethod::IndexNestedLoops,
             Right::IndexSortMerge(_) => JoinMethod::IndexSortMerge,
             Right::SortMerge(_) => JoinMethod::SortMerge,
             Right::Hash(_) => JoinMethod::Hash,
@@ -312,7 +313,7 @@ impl Right {
     fn shares(&self) -> usize {
         match self {
             Right::BlockNestedLoops(access) | Right::Hash(access) => 1 + access.shares(),
-            Right::IndexNestedLoops(_) => 2,
+            Right::IndexNestedLoops(_, or_hash) => 2 + or_hash.as_ref().map_or(0, |it| it.access.shares()),
             Right::SortMerge(access) => 3 + access.shares(),
             Right::IndexSortMerge(_) => 3,
         }

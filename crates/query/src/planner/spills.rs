@@ -27,6 +27,8 @@ pub(super) struct Side {
 /// Bytes of a row of the build side besides its own, and those that rows kept for sorting take.
 const HASHED_BYTES: f64 = 80.0;
 const SORTED_BYTES: f64 = 48.0;
+/// The part of its share that a hash join has for the rows of the build side.
+const HASHED_PART: f64 = 9.0 / 16.0;
 /// Levels of partitions that are considered.
 const LEVELS: u32 = 4;
 /// A device's logical block: what it really is makes little difference.
@@ -35,6 +37,13 @@ const LOGICAL_BLOCK: usize = 512;
 impl Spill {
     pub(super) fn plus(self, other: Spill) -> Spill {
         Spill { bytes: self.bytes + other.bytes, us: self.us + other.us }
+    }
+}
+
+impl Side {
+    /// Whether a hash join in this share of memory keeps it as the build side without spilling.
+    pub(super) fn is_hashed_in(self, share: f64) -> bool {
+        self.bytes + self.rows * HASHED_BYTES <= share * HASHED_PART
     }
 }
 
@@ -67,7 +76,7 @@ impl Costs {
     /// A hash join in this share of memory, `matching` of whose probe rows have a partner.
     pub(super) fn hash_spill(&self, build: Side, probe: Side, matching: f64, share: f64) -> Spill {
         let sizes = Sizes::new(share as usize, LOGICAL_BLOCK);
-        let (partitions, kept) = (sizes.partitions() as f64, share * 9.0 / 16.0);
+        let (partitions, kept) = (sizes.partitions() as f64, share * HASHED_PART);
         let (mut each, mut joins) = (build.bytes + build.rows * HASHED_BYTES, 1.0);
         let mut spill = Spill::default();
         for _ in 0..LEVELS {
@@ -91,6 +100,13 @@ impl Costs {
             (joins, each) = (part, each / partitions);
         }
         spill
+    }
+
+    /// These rows in one run, written and read again.
+    pub(super) fn run_spill(&self, side: Side, share: f64) -> Spill {
+        let sizes = Sizes::new(share as usize, LOGICAL_BLOCK);
+        let read = self.read_again_us(side.bytes, (sizes.scan(), Order::Sequential), 1.0, side.bytes);
+        Spill { bytes: side.bytes, us: self.written_us(side.bytes, sizes.run()) + read }
     }
 
     fn written_us(&self, bytes: f64, request: usize) -> f64 {

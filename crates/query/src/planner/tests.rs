@@ -350,3 +350,63 @@ fn an_outer_join_keeps_its_tables_behind_those_it_names() {
     request.hints.joins = vec![(1, JoinMethod::Hash)];
     assert!(chosen(&request, &nvme(), JOINED).ends_with("index fetch of orders by o_by_customer, a range"));
 }
+
+/// Customers of the first keys, each with the orders that it has, if any: by lookups, or by a hash
+/// join of all orders.
+fn left_joined(tables: &[TableFacts], customers: i64, method: Option<JoinMethod>) -> Request {
+    let mut request = request(tables, vec![less(0, customers)], &[0, 2, 3, 5]);
+    request.outer[1] = Some(vec![equal(1, 4)]);
+    request.hints.order = Some(vec![0, 1]);
+    request.hints.joins = method.into_iter().map(|method| (1, method)).collect();
+    request
+}
+
+fn or_hash(choice: &Choice) -> Option<&OrHash> {
+    match &choice.node {
+        Node::Join(join) => match &join.right {
+            Right::IndexNestedLoops(_, or_hash) => or_hash.as_deref(),
+            _ => None,
+        },
+        Node::Access(..) => None,
+    }
+}
+
+#[test]
+fn lookups_hand_over_where_a_hash_join_is_as_cheap() {
+    let tables = customers_and_orders();
+    let first = |request: Request, costs: &Costs| {
+        plan(&request, &Uniform { tables: &tables, values: JOINED }, costs).expect("a plan").remove(0)
+    };
+    for (costs, name) in [(spilling(nvme()), "nvme"), (spilling(disk()), "disk")] {
+        let few = first(left_joined(&tables, 20, None), &costs);
+        let most = or_hash(&few).expect("an adaptive join").rows;
+        assert!((100..200_000).contains(&most), "{name}: {most}");
+        let us =
+            |customers: u64, method| first(left_joined(&tables, customers as i64, Some(method)), &costs).us;
+        for (customers, is_cheaper) in [(most / 2, true), (most * 9 / 10, true), (most * 5 / 4, false)] {
+            let (lookups, hash) =
+                (us(customers, JoinMethod::IndexNestedLoops), us(customers, JoinMethod::Hash));
+            assert_eq!(lookups < hash, is_cheaper, "{name}: {customers} of {most}: {lookups} {hash}");
+        }
+    }
+}
+
+#[test]
+fn joins_are_adaptive_unless_a_hint_or_the_lack_of_a_spill_device_forbids_it() {
+    let tables = customers_and_orders();
+    let adaptive =
+        "table scan of customer, a range; left adaptive index nested loops join with orders by o_by_customer";
+    let forced = "table scan of customer, a range; left index nested loops join with orders by o_by_customer";
+    let hash = "table scan of customer, a range; left hash join with table scan of orders";
+    let flash = spilling(nvme());
+    let lookups = Some(JoinMethod::IndexNestedLoops);
+    for (customers, method, costs, expected) in [
+        (20, None, &flash, adaptive),
+        (20, lookups, &flash, forced),
+        (20, None, &nvme(), forced),
+        (250_000, lookups, &flash, forced),
+        (250_000, Some(JoinMethod::Hash), &flash, hash),
+    ] {
+        assert_eq!(chosen(&left_joined(&tables, customers, method), costs, JOINED), expected);
+    }
+}

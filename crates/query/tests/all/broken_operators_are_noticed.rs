@@ -3,7 +3,7 @@
 use crate::common::{Filled, World, random_table, run, spill};
 use crate::naive::evaluate;
 use firndb_base::rng::Rng;
-use firndb_query::{Break, JoinKind, On, OrScan, Plan, QueryOptions, SortColumn, Source, with_break};
+use firndb_query::{Break, JoinKind, On, OrHash, OrScan, Plan, QueryOptions, SortColumn, Source, with_break};
 use firndb_table::KeyRange;
 
 #[test]
@@ -14,6 +14,13 @@ fn each_break_is_noticed() {
         ["a", "b"].into_iter().map(|name| random_table(&mut rng, &world, name, 1000, 2000)).collect();
     let all = |of: &Filled| Box::new(Plan::scan(Source::new(&of.table).unwrap()));
     let on = On::keys(JoinKind::LeftOuter, &[(1, 1)]);
+    let adaptive = Plan::IndexNestedLoops {
+        left: all(&tables[0]),
+        right: Source::new(&tables[1].table).unwrap(),
+        index: Some(tables[1].table.index("by_k").unwrap()),
+        on: on.clone(),
+        or_hash: Some(OrHash { rows: 200, counts_ahead: false, scan: all(&tables[1]), builds_left: false }),
+    };
     let hash = Plan::HashJoin { left: all(&tables[0]), right: all(&tables[1]), on: on.clone() };
     let merge = Plan::SortMerge { left: all(&tables[0]), right: all(&tables[1]), on };
     let sort = all(&tables[0]).sort(&[SortColumn { column: 1, descending: false }]);
@@ -32,6 +39,7 @@ fn each_break_is_noticed() {
         (Break::LaterRunFirst, &sort),
         (Break::PairsEndWithBatch, &hash),
         (Break::ListReadAgain, &fetch),
+        (Break::HandedOverForgotten, &adaptive),
     ];
     for (broken, plan) in cases {
         let found = |memory: usize| {

@@ -6,7 +6,7 @@ use crate::naive::evaluate;
 use firndb_base::rng::Rng;
 use firndb_btree::Direction;
 use firndb_query::{
-    Comparison, IndexSide, JoinKind, On, OrScan, Plan, Predicate, QueryOptions, SortColumn, Source,
+    Comparison, IndexSide, JoinKind, On, OrHash, OrScan, Plan, Predicate, QueryOptions, SortColumn, Source,
 };
 use firndb_table::{ColumnType, Index, KeyRange, Value};
 use firndb_txn::Isolation;
@@ -180,6 +180,23 @@ pub fn agree(seed: u64, make: impl Fn(&mut Rng, &[Filled]) -> Plan, sizes: &[u64
     spilled
 }
 
+/// Sometimes lookups hand over to a hash join: at once, behind a few rows, many, or never.
+fn random_or_hash(rng: &mut Rng, of: &Filled, right: &Source) -> Option<OrHash> {
+    let rows = [0, 1, rng.below(8), rng.below(of.rows.len() as u64 + 1), 10_000][rng.below(5) as usize];
+    let scan = match rng.below(3) {
+        // A fetch has memory of its own.
+        0 => Plan::IndexFetch {
+            source: right.clone(),
+            index: random_index(rng, of),
+            range: KeyRange::all(),
+            or_scan: None,
+        },
+        _ => Plan::scan(right.clone()),
+    };
+    let (counts_ahead, builds_left) = (rng.one_in(2), rng.one_in(2));
+    (!rng.one_in(4)).then(|| OrHash { rows, counts_ahead, scan: Box::new(scan), builds_left })
+}
+
 /// A join of the two tables of the kind with this number, of random inputs.
 pub fn random_join(rng: &mut Rng, tables: &[Filled], kind: u64) -> Plan {
     let kinds = [JoinKind::Inner, JoinKind::LeftOuter];
@@ -217,7 +234,8 @@ pub fn random_join(rng: &mut Rng, tables: &[Filled], kind: u64) -> Plan {
                 _ if tables[1].schema.key().len() == 1 => (None, &[(1, 0)]),
                 _ => (None, &[(1, 0), (3, 3)]),
             };
-            Plan::IndexNestedLoops { left, right: inner, index, on: on(rng, keys, &types) }
+            let or_hash = random_or_hash(rng, &tables[1], &inner);
+            Plan::IndexNestedLoops { left, right: inner, index, on: on(rng, keys, &types), or_hash }
         }
         _ => {
             let side = |rng: &mut Rng, of: &Filled, name: &str| {
@@ -284,9 +302,8 @@ fn hash_joins() {
 #[test]
 fn index_nested_loops_joins() {
     let make = |rng: &mut Rng, tables: &[Filled]| random_plan_of_joins(rng, tables, 3);
-    for seed in 400..440 {
-        agree(seed, make, &JOINED.0, &JOINED.1);
-    }
+    let spilled: u64 = (400..460).map(|seed| agree(seed, make, &JOINED.0, &JOINED.1)).sum();
+    assert!(spilled >= 10, "{spilled} plans used the spill device: they went over to hash");
 }
 
 #[test]
@@ -325,6 +342,13 @@ fn joins_of_many_rows_with_one_key() {
     let index = |at: usize| tables[at].table.index("by_s").unwrap();
     let side = |at: usize| IndexSide { source: source(at), index: index(at), range: KeyRange::all() };
     let rest = Predicate::CompareColumns(1, Comparison::Less, tables[0].schema.columns().len() + 1);
+    let handing_over = |rows: u64, builds_left: bool, on: &On| Plan::IndexNestedLoops {
+        left: scan(0),
+        right: source(1),
+        index: Some(index(1)),
+        on: on.clone(),
+        or_hash: Some(OrHash { rows, counts_ahead: builds_left, scan: scan(1), builds_left }),
+    };
     for kind in [JoinKind::Inner, JoinKind::LeftOuter] {
         for on in [On::keys(kind, &[(2, 2)]), On::keys(kind, &[(2, 2)]).and(rest.clone())] {
             let plans = [
@@ -336,7 +360,10 @@ fn joins_of_many_rows_with_one_key() {
                     right: source(1),
                     index: Some(index(1)),
                     on: on.clone(),
+                    or_hash: None,
                 },
+                handing_over(0, false, &on),
+                handing_over(60, true, &on),
                 Plan::IndexSortMerge { left: side(0), right: side(1), on: on.clone() },
             ];
             for plan in &plans {

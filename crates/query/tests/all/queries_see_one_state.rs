@@ -1,11 +1,11 @@
 //! A query sees one state, whatever others commit while it runs, and refuses to go on when its own
 //! transaction has written.
 
-use crate::common::{Filled, World, borrowed, random_table, rest};
+use crate::common::{Filled, World, borrowed, random_table, rest, spill};
 use crate::naive::evaluate;
 use crate::plans_agree_with_a_naive_evaluator::{random_access, random_join, random_options};
 use firndb_base::rng::Rng;
-use firndb_query::{OrScan, Plan, Query, QueryErrorKind, QueryOptions, Source};
+use firndb_query::{JoinKind, On, OrHash, OrScan, Plan, Query, QueryErrorKind, QueryOptions, Source};
 use firndb_table::{KeyRange, TableErrorKind, ValueRef};
 use firndb_txn::Isolation;
 
@@ -92,6 +92,65 @@ fn a_fetch_that_has_counted_returns_each_row_once() {
             assert!(!is_scan || counts.entries == entries + 1, "no more than it takes: {counts:?}");
             evaluate(&plan, std::slice::from_ref(&of)).assert_is(found, &|| format!("{isolation:?} {name}"));
         }
+    }
+}
+
+/// Others change both tables behind the first batch, which comes from lookups; the rest is joined
+/// by hash.
+#[test]
+fn a_join_that_goes_over_to_hash_returns_each_row_once_and_says_when() {
+    let mut rng = Rng::new(12);
+    let cases = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable]
+        .into_iter()
+        .flat_map(|isolation| [0, 1, 300, 1499, 1500].map(|most| (isolation, most)))
+        .flat_map(|case| {
+            [
+                (JoinKind::Inner, false, false),
+                (JoinKind::Inner, true, true),
+                (JoinKind::LeftOuter, false, true),
+            ]
+            .map(|kind| (case, kind))
+        });
+    for ((isolation, most), (kind, builds_left, counts_ahead)) in cases {
+        let world = World::new(4 << 10);
+        let tables =
+            [("a", 1500), ("b", 40)].map(|(name, rows)| random_table(&mut rng, &world, name, rows, 60));
+        let source = |at: usize| Source::new(&tables[at].table).unwrap();
+        let plan = Plan::IndexNestedLoops {
+            left: Box::new(Plan::scan(source(0))),
+            right: source(1),
+            index: Some(tables[1].table.index("by_k").unwrap()),
+            on: On::keys(kind, &[(1, 1)]),
+            or_hash: Some(OrHash {
+                rows: most,
+                counts_ahead,
+                scan: Box::new(Plan::scan(source(1))),
+                builds_left,
+            }),
+        };
+        // Blocks of some dozen left rows.
+        let options =
+            QueryOptions { memory: 64 << 10, spill: Some(spill(64 << 20)), ..QueryOptions::default() };
+        let (mut txn, mut query) = (world.begin_at(isolation), Query::new(&plan, &options).unwrap());
+        let mut found = Vec::new();
+        let batch = query.next(&mut txn).unwrap().expect("rows");
+        for row in batch.rows() {
+            found.push((0..row.len()).map(|at| row.get(at).unwrap().to_value()).collect());
+        }
+        let is_known = if counts_ahead { most < 1500 } else { most < 2 };
+        assert!(query.adapted().len() == usize::from(is_known), "{:?}", query.adapted());
+        if isolation != Isolation::Serializable {
+            tables.iter().for_each(|of| rewrite(&world, of));
+        }
+        found.extend(rest(&mut query, &mut txn).unwrap());
+        evaluate(&plan, &tables).assert_is(found, &|| format!("{isolation:?} {most} {kind:?} {builds_left}"));
+        let [adapted] = &query.adapted()[..] else { panic!("{:?}", query.adapted()) };
+        assert_eq!((adapted.table.as_str(), adapted.is_hash), ("b", most < 1500), "{adapted:?}");
+        // Whole blocks, up to the last that has too many.
+        let looked_up = adapted.left_rows;
+        let few = if counts_ahead { 0 } else { most };
+        assert!(looked_up <= few && looked_up + 200 > few || !adapted.is_hash, "{adapted:?}");
+        assert!(adapted.is_hash || looked_up == 1500, "{adapted:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use crate::support::run;
 use serde_json::Value;
 
 /// Of the figures, with what other programs measure.
-const TARGETS: usize = 13;
+const TARGETS: usize = 15;
 
 #[test]
 fn an_index_is_measured_beside_a_scan_and_again_alike() {
@@ -29,6 +29,22 @@ fn an_index_is_measured_beside_a_scan_and_again_alike() {
     }
     let orders = rows.iter().filter(|row| of(row, "orders") > 0.0).count();
     assert_eq!(orders, 2, "both data sets: {rows:?}");
+}
+
+#[test]
+fn plans_by_wrong_estimates_are_measured_beside_fixed_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = "lab bench query --figure adaptive --tiny --quick --profile nvme";
+    let ran = run(dir.path(), &format!("{line} --json {}", json.display())).ended(0);
+    assert!(ran.out.contains("Figure adaptive: plans chosen by wrong estimates"), "{}", ran.out);
+    let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = result["rows"].as_array().unwrap();
+    let plans = |joined: bool| {
+        let plans = rows.iter().filter_map(|row| row["chosen"]["plan"].as_str());
+        plans.filter(move |plan| plan.contains("adaptive") && plan.contains("join") == joined).count()
+    };
+    assert!(rows.len() == 20 && plans(false) > 0 && plans(true) > 0, "{rows:?}");
 }
 
 #[test]

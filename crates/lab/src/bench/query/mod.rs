@@ -4,6 +4,7 @@
 //! [`data`] has the tables, [`machine`] measures one query from a stated state; a figure a file.
 //! Every target is in every file of results ([`targets`]).
 
+mod adaptive;
 mod data;
 mod joins;
 mod machine;
@@ -24,14 +25,14 @@ use firndb_workloads::results::Conditions;
 use serde_json::json;
 use std::sync::Arc;
 
-const FIGURES: [&str; 3] = ["4-2", "5-1", "planner"];
+const FIGURES: [&str; 4] = ["4-2", "5-1", "planner", "adaptive"];
 const TABLES: [&str; 1] = ["5.1"];
 
 /// `firn lab bench query`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchQuery {
     /// A figure: `4-2`, an index against a scan; `5-1`, four joins; `planner`, its choice beside
-    /// every forced plan; again for more
+    /// every forced plan; `adaptive`, its choice by wrong estimates; again for more
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present_any = ["all", "table"])]
     pub figure: Vec<String>,
@@ -41,10 +42,12 @@ pub struct BenchQuery {
     /// All figures and tables
     #[arg(long, conflicts_with_all = ["figure", "table"])]
     pub all: bool,
-    /// A twentieth of the rows and of the memory; of the figure `planner` a tenth of its fifth
+    /// A twentieth of the rows and of the memory; of the figures `planner` and `adaptive` a tenth
+    /// of their fifth
     #[arg(long)]
     pub quick: bool,
-    /// Rows and memory, in units of the thesis' [1; 0.2 of the figure `planner`]
+    /// Rows and memory, in units of the thesis' [1; 0.2 of the figures `planner`
+    /// and `adaptive`]
     #[arg(long, value_name = "FACTOR", conflicts_with = "quick")]
     pub scale: Option<f64>,
     /// What computing costs: `free`, `firn` (measured), or `firn*FACTOR`
@@ -135,6 +138,9 @@ impl Bench<'_> {
         }
         if self.wants("planner") {
             figures.push(planner::figure(self)?);
+        }
+        if self.wants("adaptive") {
+            figures.push(adaptive::figure(self)?);
         }
         Ok(figures)
     }

@@ -3,17 +3,19 @@
 
 use super::Bench;
 use super::data::{Data, Scale, load};
-use super::machine::{CacheOf, Outcome, Setting, Warm, measure};
+use super::machine::{CacheOf, MakeQuery, Outcome, Setting, Warm, measure};
 use super::targets::{self, WITHIN, WORST};
-use super::ways::{every, query};
+use super::ways::{Way, every, query};
 use crate::bench::cells::{Cellular, Judged, Measured, end_of};
 use crate::bench::figure::{Figure, Panel, Point};
 use crate::bench::sampled::Sampled;
+use firndb::Database;
 use firndb_console::Failure;
 use firndb_profile::{DeviceProfile, VariantName};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
-const DRIVES: [&str; 10] = [
+pub const DRIVES: [&str; 10] = [
     "myers-disk-arm",
     "myers-a",
     "myers-b",
@@ -37,22 +39,30 @@ const MEMORY: f64 = 2.0;
 const LEAST: f64 = 50e-6;
 
 #[derive(Clone, Debug)]
-struct Cell {
-    profile: DeviceProfile,
-    data: Data,
-    percent: f64,
-    dram_percent: f64,
-    cache_percent: f64,
-    scale: Scale,
-    computing: f64,
+pub struct Cell {
+    pub profile: DeviceProfile,
+    pub data: Data,
+    pub percent: f64,
+    pub dram_percent: f64,
+    pub cache_percent: f64,
+    /// How many times too high the estimates of rows are by which it is chosen.
+    pub misjudged: f64,
+    /// What the choice is compared with.
+    pub ways: &'static [Way],
+    pub scale: Scale,
+    pub computing: f64,
 }
 
 impl Cellular for Cell {
     type Found = Found;
 
     fn name(&self) -> String {
+        let misjudged = match self.misjudged {
+            1.0 => String::new(),
+            factor => format!(", taken for {factor} times as many"),
+        };
         format!(
-            "{}, {}, {} % of the rows, DRAM {} %, cache {} %",
+            "{}, {}, {} % of the rows{misjudged}, DRAM {} %, cache {} %",
             self.profile.name,
             self.data.name(),
             self.percent,
@@ -67,15 +77,15 @@ impl Cellular for Cell {
 
 /// One plan.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Ran {
-    plan: String,
-    seconds: f64,
-    planned_s: f64,
+pub struct Ran {
+    pub plan: String,
+    pub seconds: f64,
+    pub planned_s: f64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Found {
-    chosen: Ran,
+pub struct Found {
+    pub chosen: Ran,
     forced: Vec<Ran>,
 }
 
@@ -87,17 +97,17 @@ impl Ran {
 
 impl Found {
     /// The choice over the best plan.
-    fn slower(&self) -> f64 {
+    pub fn slower(&self) -> f64 {
         let best = self.forced.iter().map(|ran| ran.seconds).fold(self.chosen.seconds, f64::min);
         (self.chosen.seconds + LEAST) / (best + LEAST)
     }
-    fn best(&self) -> &Ran {
+    pub fn best(&self) -> &Ran {
         let all = self.forced.iter().chain([&self.chosen]);
         all.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).unwrap_or(&self.chosen)
     }
 }
 
-fn found(bench: &Bench, cell: Cell) -> Result<Measured<Found>, Failure> {
+pub fn found(bench: &Bench, cell: Cell) -> Result<Measured<Found>, Failure> {
     let (all, first) = (bench.loaded.clone(), bench.args.running.seed);
     bench.cells.of(&cell, Judged::No, move |cell, seed| {
         let (data, scale) = (cell.data, cell.scale);
@@ -121,10 +131,15 @@ fn found(bench: &Bench, cell: Cell) -> Result<Measured<Found>, Failure> {
             warm: Warm::Reads,
         };
         let made = query(data, loaded.facts.rows, cell.percent);
+        let misjudged = {
+            let (made, factor) = (made.clone(), cell.misjudged);
+            Arc::new(move |db: &Database| made(db).misjudged(factor))
+        };
         let run = |hints: &[_]| measure(&setting, &loaded, seed, (&made, hints));
-        let chosen = run(&[])?.ok_or_else(|| Failure::new("there is a plan without hints"))?;
+        let chosen = measure(&setting, &loaded, seed, (&(misjudged as MakeQuery), &[]))?;
+        let chosen = chosen.ok_or_else(|| Failure::new("there is a plan without hints"))?;
         let mut found = Found::default();
-        for way in every(data) {
+        for way in cell.ways {
             let Some(outcome) = run(&way.hints())? else { continue };
             assert_eq!(outcome.rows, chosen.rows, "{}: every plan returns the same rows", cell.name());
             found.forced.push(Ran::of(outcome));
@@ -148,7 +163,18 @@ pub fn figure(bench: &Bench) -> Result<Figure, Failure> {
                 let scale = bench.scale(0.2);
                 let profile = profile.clone();
                 let computing = bench.args.computing();
-                let cell = Cell { profile, data, percent, dram_percent, cache_percent, scale, computing };
+                let (misjudged, ways) = (1.0, every(data));
+                let cell = Cell {
+                    profile,
+                    data,
+                    percent,
+                    dram_percent,
+                    cache_percent,
+                    misjudged,
+                    ways,
+                    scale,
+                    computing,
+                };
                 let name = cell.name();
                 let found = found(bench, cell)?;
                 let slower = found.value(Found::slower);

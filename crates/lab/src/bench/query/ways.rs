@@ -97,6 +97,15 @@ const EVERY_JOIN: [Way; 8] = [
 const OC: &[&str] = &["orders", "customer"];
 const CO: &[&str] = &["customer", "orders"];
 
+/// The fixed plans between which an adaptive one goes over.
+pub fn fixed(data: Data) -> &'static [Way] {
+    const JOINS: [Way; 4] = [EVERY_JOIN[0], EVERY_JOIN[1], EVERY_JOIN[4], EVERY_JOIN[5]];
+    match data {
+        Data::Tuples => &[SCAN, INDEX_FETCH],
+        Data::Queue | Data::Tree => &JOINS,
+    }
+}
+
 /// All ways that the planner's choice is compared with.
 pub fn every(data: Data) -> &'static [Way] {
     match data {
