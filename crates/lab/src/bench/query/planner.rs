@@ -31,6 +31,8 @@ const PERCENTS: [f64; 6] = [0.02, 0.1, 0.5, 2.0, 8.0, 30.0];
 /// DRAM and flash cache, in per cent of all pages.
 const DRAM: [f64; 2] = [5.0, 100.0];
 const CACHE: [f64; 2] = [0.0, 20.0];
+/// Bytes of a flash cache with groups of the default size, at least.
+const CACHE_LEAST: u64 = 3 << 20;
 /// The drive of the flash cache.
 const CACHE_DRIVE: &str = "samsung-470";
 /// Memory of a query, in per cent of all pages.
@@ -116,7 +118,7 @@ pub fn found(bench: &Bench, cell: Cell) -> Result<Measured<Found>, Failure> {
         let cache = match cell.cache_percent > 0.0 {
             true => Some(CacheOf {
                 profile: crate::tpcc::machine::profile(CACHE_DRIVE)?,
-                bytes: part(cell.cache_percent).max(2 << 20),
+                bytes: part(cell.cache_percent).max(CACHE_LEAST),
             }),
             false => None,
         };
