@@ -294,7 +294,7 @@ impl Engine {
             Err(error) => return Err(error.into()),
         }
         if self.checkpointer.is_due(&self.log) {
-            self.checkpoint()?;
+            self.checkpoint_if_due()?;
         }
         self.rest_beside_transactions(begun.elapsed());
         Ok(Progress::Worked)

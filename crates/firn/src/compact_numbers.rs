@@ -149,7 +149,7 @@ impl Engine {
     fn after_moves(&self, step: Duration) -> Result<(), Error> {
         self.pool.clean_step()?;
         if self.checkpointer.is_due(&self.log) {
-            self.checkpoint()?;
+            self.checkpoint_if_due()?;
         }
         self.rest_beside_transactions(step);
         Ok(())

@@ -2,12 +2,14 @@
 //!
 //! A checkpoint writes what was dirty at the *previous* one, so that transactions go on meanwhile
 //! and a page that changes all the time is written once in two intervals; after a crash about one
-//! to two intervals are read again. Where a flash cache absorbs dirty pages, a checkpoint writes
-//! everything that is dirty when it begins, as FaCE's does: groups written one after the other cost
-//! flash little, and one interval at most is read again. The redo start is the least LSN that
-//! pending redo, the buffer, the tiers and the open transactions still need (`log_truncation.rs`);
-//! the log before it is truncated. Log that the archive and running backups still need
-//! (`log_holds.rs`) is retained beyond that.
+//! to two intervals are read again. One that only `recovery_time` makes due is a *step*: it writes
+//! the pages that have been dirty for longest (`recovery_time.rs`). Where a flash cache absorbs
+//! dirty pages, a checkpoint writes everything that is dirty when it begins, as FaCE's does: groups
+//! written one after the other cost flash little, and one interval at most is read again.
+//!
+//! The redo start is the least LSN that pending redo, the buffer, the tiers and the open
+//! transactions still need (`log_truncation.rs`); the log before it is truncated. Log that the
+//! archive and running backups still need (`log_holds.rs`) is retained beyond that.
 //!
 //! Order, each step durable before the next: pages (to the flash cache, if there is one) → page map
 //! → checkpoint record → superblock → truncation. A crash between two of them finds the previous
@@ -21,12 +23,41 @@ use firndb_base::Lsn;
 use firndb_base::sync::atomic::Ordering;
 use firndb_tier::CacheState;
 
+/// Which checkpoint is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// None, if none is due any more. A step, if only `recovery_time` makes one due. Else as
+    /// `Usual`.
+    Due,
+    /// It writes what was dirty at the last one, or everything where a cache absorbs it.
+    Usual,
+    /// It writes everything that is dirty when it begins.
+    All,
+}
+
+/// What a checkpoint writes.
+#[derive(Clone, Copy)]
+struct Older {
+    /// Undo entries from before this LSN, of open transactions.
+    undo: Lsn,
+    /// Pages dirty since before this one.
+    pages: Lsn,
+}
+
 impl Engine {
-    /// Takes a fuzzy checkpoint: writes what was dirty at the last one.
+    /// Takes a fuzzy checkpoint.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.learn_read_rate();
-        let write_before = Lsn(self.checkpointer.last.load(Ordering::Relaxed));
-        self.take_checkpoint(write_before, false)
+        self.take_checkpoint(Kind::Usual, false)
+    }
+
+    /// Takes a checkpoint if one is due: a step, if that will do.
+    pub fn checkpoint_if_due(&self) -> Result<(), Error> {
+        self.take_checkpoint(Kind::Due, false)
+    }
+
+    /// Whether a flash cache takes the dirty pages of checkpoints.
+    fn absorbs_checkpoints(&self) -> bool {
+        self.tier.cache().is_some_and(|cache| cache.absorbs_checkpoints())
     }
 
     /// Times a few reads of the log's devices, unless the rate is known or the log is so small that
@@ -39,40 +70,62 @@ impl Engine {
 
     /// What a restart after a crash would take now.
     pub fn restart_estimate(&self) -> RestartEstimate {
-        let absorbs = self.tier.cache().is_some_and(|cache| cache.absorbs_checkpoints());
+        let absorbs = self.absorbs_checkpoints();
         self.checkpointer.time.estimate(self.log.written(), self.checkpointer.interval(), absorbs)
     }
 
     /// Takes a checkpoint that writes everything dirty when it begins.
     pub fn checkpoint_all(&self) -> Result<(), Error> {
-        self.take_checkpoint(self.log.end(), false)
+        self.take_checkpoint(Kind::All, false)
     }
 
     /// As [`Engine::checkpoint_all`], and notes whether nothing is left to recover.
     pub fn checkpoint_clean(&self, clean: bool) -> Result<(), Error> {
-        self.take_checkpoint(self.log.end(), clean)
+        self.take_checkpoint(Kind::All, clean)
     }
 
-    fn take_checkpoint(&self, write_before: Lsn, clean: bool) -> Result<(), Error> {
+    fn take_checkpoint(&self, kind: Kind, clean: bool) -> Result<(), Error> {
         let _running = self.checkpointer.running.lock();
-        self.checkpointer.begun();
+        if kind != Kind::All {
+            self.learn_read_rate();
+        }
+        // Another thread has taken it meanwhile.
+        if kind == Kind::Due && !self.checkpointer.is_due(&self.log) {
+            return Ok(());
+        }
+        let is_wanted = self.checkpointer.begun();
+        let older = self.older(if is_wanted && kind == Kind::Due { Kind::Usual } else { kind });
         self.checkpointer.time.begun(self.log.written());
-        let outcome = self.write_checkpoint(write_before, clean);
+        let outcome = self.write_checkpoint(older, clean);
         let redo_start = self.superblock.lock().redo_start;
         self.checkpointer.time.ended(self.log.written(), redo_start);
         self.checkpointer.ended(&outcome);
         outcome
     }
 
-    fn write_checkpoint(&self, write_before: Lsn, clean: bool) -> Result<(), Error> {
+    /// What a checkpoint writes that begins now. The caller holds `running`.
+    fn older(&self, kind: Kind) -> Older {
+        let (end, last) = (self.log.end(), Lsn(self.checkpointer.last.load(Ordering::Relaxed)));
+        let absorbs = self.absorbs_checkpoints();
+        let step = if kind == Kind::Due && !absorbs { self.checkpointer.step(&self.log) } else { None };
+        match (kind, step) {
+            (_, Some(before)) => Older { undo: before, pages: before },
+            (Kind::All, None) => Older { undo: end, pages: end },
+            (Kind::Due | Kind::Usual, None) => Older { undo: last, pages: if absorbs { end } else { last } },
+        }
+    }
+
+    fn write_checkpoint(&self, older: Older, clean: bool) -> Result<(), Error> {
         let began = self.log.end();
-        self.txns.spill_older_than(write_before)?;
-        let absorbs = self.tier.cache().is_some_and(|cache| cache.absorbs_checkpoints());
-        self.pool.write_older_than(if absorbs { began } else { write_before })?;
+        self.txns.spill_older_than(older.undo)?;
+        self.pool.write_older_than(older.pages)?;
         self.bound_what_the_cache_keeps()?;
+        if !self.absorbs_checkpoints() {
+            self.checkpointer.time.pages_written(self.log.written());
+        }
         // The sync below makes durable what the metadata contains now.
         let store_version = self.store.metadata_version();
-        self.pool.tier().settle(if absorbs { began } else { write_before })?;
+        self.pool.tier().settle(older.pages)?;
         let NeededLog { before, redo_start, cache, cache_keeps, rebuildable } = self.needed_log();
         // After the log's end was read there: later records lie behind the redo start.
         let shadows = self.store.oldest_held_shadow();
@@ -136,9 +189,11 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::recovery_time::RATE_ASSUMED;
     use crate::engine::testing::{memory_devices, small};
     use firndb_base::sync::{Arc, Mutex};
     use firndb_testkit::hooked::Trap;
+    use std::time::Duration;
 
     /// Cause: the holds on the log were read before the checkpoint record was flushed. Effect: the
     /// log of a backup that began meanwhile was truncated, and the backup failed with "the log is
@@ -170,5 +225,42 @@ mod tests {
         assert!(held < superblock.redo_start, "or the checkpoint would free nothing");
         assert_eq!(superblock.log_start(), held);
         assert!(engine.log.space().oldest <= held, "{} for {held}", engine.log.space().oldest);
+    }
+
+    /// A checkpoint that only `recovery_time` makes due writes the oldest pages, and no others.
+    #[test]
+    fn a_step_moves_the_redo_start_by_a_part_of_the_budget() {
+        let budget = f64::from(4 << 20);
+        let goal = Duration::from_secs_f64(budget / RATE_ASSUMED);
+        let options = small(1).buffer_bytes(16 << 20).log(|log| log.bytes(32 << 20)).recovery_time(goal);
+        let db = options.create_on(memory_devices(1)).expect("created");
+        let table = db.create_table("t").expect("a table");
+        let engine = db.engine();
+        // The rate stays as it is assumed: memory would be read too fast.
+        engine.checkpointer.time.timed(RATE_ASSUMED);
+        engine.checkpoint_all().expect("a checkpoint");
+        let mut from = 0_u64;
+        while !engine.checkpointer.time.is_due(engine.log.written()) {
+            let rows = from..from + 10;
+            db.transact(|tx| {
+                rows.clone().try_for_each(|row| tx.put(&table, &row.to_be_bytes(), &[1; 300]).map(drop))
+            })
+            .expect("committed");
+            from += 10;
+        }
+        let before = engine.superblock.lock().redo_start;
+        let dirty = engine.pool.statistics().dirty;
+        engine.checkpoint_if_due().expect("a step");
+        let moved = engine.superblock.lock().redo_start.since(before);
+        let all = engine.log.end().since(before);
+        assert!(moved > all / 16 && moved < all / 3, "{moved} of {all}");
+        let left = engine.pool.statistics().dirty;
+        assert!(left > dirty / 2 && left < dirty, "{left} of {dirty} pages are dirty still");
+        engine.checkpoint_if_due().expect("none is due");
+        assert_eq!(engine.pool.statistics().dirty, left);
+        // One that is wanted is no step: what was dirty at the last one is written.
+        engine.checkpointer.want();
+        engine.checkpoint_if_due().expect("a checkpoint");
+        assert!(engine.superblock.lock().redo_start.since(before) > all / 2);
     }
 }

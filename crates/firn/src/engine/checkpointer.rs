@@ -78,11 +78,20 @@ pub(crate) struct Asked {
     pub ended: u64,
 }
 
+/// What the checkpoint thread is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Request {
+    /// A checkpoint if one is due still: a client may have asked while the last one began.
+    Due,
+    /// A checkpoint.
+    Demanded,
+}
+
 #[derive(Default)]
 struct State {
     /// Whether a thread serves requests.
     served: bool,
-    requested: bool,
+    requested: Option<Request>,
     stopped: bool,
     /// Checkpoints that have ended, successfully or not.
     ended: u64,
@@ -111,11 +120,24 @@ impl Checkpointer {
     /// Whether enough log has been appended since the last checkpoint for another one, or a restart
     /// would take too long.
     pub fn is_due(&self, log: &Log) -> bool {
-        let since_last = log.end().since(Lsn(self.last.load(Ordering::Relaxed)));
+        let will_fill = || log.space().fills_within(self.time.grown());
         self.wanted.load(Ordering::Relaxed)
-            || since_last >= self.interval.most
-            || since_last >= self.interval.least && log.space().fills_within(self.time.grown())
+            || self.since_last(log) >= self.interval.most
+            || self.since_last(log) >= self.interval.least && will_fill()
             || self.time.is_due(log.written())
+    }
+
+    /// Bytes of log since the last checkpoint began.
+    fn since_last(&self, log: &Log) -> u64 {
+        log.end().since(Lsn(self.last.load(Ordering::Relaxed)))
+    }
+
+    /// If reading the log would take too long, and its space is no cause for a checkpoint: a step
+    /// writes what was dirty before this LSN. So none is while archive or backups hold half of it.
+    pub fn step(&self, log: &Log) -> Option<Lsn> {
+        let by_space =
+            self.since_last(log) >= self.interval.most || log.space().fills_within(self.time.grown());
+        if by_space { None } else { self.time.step(log.written()) }
     }
 
     /// Whether a checkpoint is being taken: it frees log when it ends.
@@ -134,13 +156,14 @@ impl Checkpointer {
     /// is decided once that one has ended, successfully or not.
     pub fn consider(&self, log: &Log) {
         if !self.is_running() && self.is_due(log) {
-            self.request();
+            self.ask(Request::Due);
         }
     }
 
-    /// Called when a checkpoint begins, which serves all requests so far.
-    pub fn begun(&self) {
-        self.wanted.store(false, Ordering::Relaxed);
+    /// Called when a checkpoint begins, which serves all requests so far; returns whether one was
+    /// wanted however little log there is.
+    pub fn begun(&self) -> bool {
+        self.wanted.swap(false, Ordering::Relaxed)
     }
 
     /// Requests a checkpoint, and makes one due.
@@ -151,9 +174,13 @@ impl Checkpointer {
 
     /// Requests a checkpoint.
     pub fn request(&self) {
+        self.ask(Request::Demanded);
+    }
+
+    fn ask(&self, request: Request) {
         let mut state = self.state.lock();
-        if !state.requested {
-            state.requested = true;
+        if state.requested < Some(request) {
+            state.requested = Some(request);
             self.changed.notify_all();
         }
     }
@@ -174,15 +201,14 @@ impl Checkpointer {
         self.state.lock().served
     }
 
-    /// Blocks until a checkpoint is requested; false when the thread should end.
-    pub fn wait_for_request(&self) -> bool {
+    /// Blocks until a checkpoint is requested; `None` when the thread should end.
+    pub fn wait_for_request(&self) -> Option<Request> {
         let mut state = self.state.lock();
         state.served = true;
-        while !state.requested && !state.stopped {
+        while state.requested.is_none() && !state.stopped {
             self.changed.wait(&mut state);
         }
-        state.requested = false;
-        !state.stopped
+        state.requested.take().filter(|_| !state.stopped)
     }
 
     /// Requests a checkpoint and blocks until one that began after the call has ended.
@@ -194,8 +220,8 @@ impl Checkpointer {
         while state.ended < target && !state.stopped {
             // Only once: a notification wakes the other waiters here, too, and they would wake this
             // one.
-            if !state.requested {
-                state.requested = true;
+            if state.requested < Some(Request::Demanded) {
+                state.requested = Some(Request::Demanded);
                 self.changed.notify_all();
             }
             match deadline {
@@ -248,7 +274,7 @@ mod tests {
         let log = &db.engine().log;
         let time = RecoveryTime::new(Duration::MAX, 1, &Opened::default());
         let checkpointer = Checkpointer::new(Interval::exactly(1), time, Lsn(0));
-        let requested = || std::mem::take(&mut checkpointer.state.lock().requested);
+        let requested = || checkpointer.state.lock().requested.take().is_some();
         checkpointer.consider(log);
         assert!(requested(), "it is due");
         let running = checkpointer.running.lock();
@@ -270,7 +296,7 @@ mod tests {
                 let checkpointer = Arc::new(Checkpointer::new(Interval::exactly(1), time, Lsn(0)));
                 let served = checkpointer.clone();
                 let server = thread::spawn("server", move || {
-                    while served.wait_for_request() {
+                    while served.wait_for_request().is_some() {
                         let running = served.running.lock();
                         clock::sleep(Duration::from_millis(10));
                         served.ended(&Ok(()));

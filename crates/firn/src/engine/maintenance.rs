@@ -59,7 +59,7 @@ impl Engine {
         let cleaned = self.pool.clean_step().map_err(Error::from);
         let maintained = self.maintenance_step(true);
         let checkpointed = match self.checkpointer.is_due(&self.log) {
-            true => self.checkpoint().map(|()| Progress::Worked),
+            true => self.checkpoint_if_due().map(|()| Progress::Worked),
             false => Ok(Progress::Idle),
         };
         let mut progress = recovered.or(self.archive_step());

@@ -298,7 +298,7 @@ impl Engine {
         } else if self.checkpointer.is_due(&self.log) {
             // No thread takes checkpoints, and without them a transaction's before-images stay in
             // the log until there is too little space left to move or undo them.
-            if let Err(error) = self.checkpoint() {
+            if let Err(error) = self.checkpoint_if_due() {
                 self.background_failed("taking a checkpoint", &error);
             }
         }

@@ -3,16 +3,22 @@
 //!
 //! Log is counted as what its devices were written, framing and padding included: that is what a
 //! restart reads, several times the log's own bytes where commits are short. A checkpoint is due
-//! when what a restart would read, and what will be appended while the checkpoint runs, reach goal
-//! × rate. The rate is the first known of: what this opening's recovery took to read the log, the
-//! profile of the log's device, a few timed reads at the first checkpoint, [`RATE_ASSUMED`].
+//! when what a restart would read, and what will be appended while the checkpoint runs, reach the
+//! budget: goal × rate. The rate is the first known of: what this opening's recovery took to read
+//! the log, the profile of the log's device, a few timed reads at the first checkpoint,
+//! [`RATE_ASSUMED`].
 //!
-//! What a checkpoint costs decides the least distance. Each writes the pages that changed since the
-//! one before (a hot page once more, to the store or into a group of the cache) and makes store,
-//! page map, record and superblock durable: some ten durable writes. So none begins before
-//! [`LEAST_BYTES`] since the last began (less where the log is small), nor before as much was
-//! appended after the last as while it ran; and where the last freed no log, not before half of the
-//! budget.
+//! Such a checkpoint is a *step*, unless a flash cache absorbs what it writes: it writes the pages
+//! that have been dirty for longest, and moves the redo start by an eighth of the budget
+//! ([`STEPS`]). So a page stays dirty for most of a budget, and is written once in that time
+//! however often it changes. Where the devices do not take pages as fast as they become dirty,
+//! steps follow each other, and the log to be read is what comes while all dirty pages are written.
+//!
+//! What a checkpoint costs decides the least distance. Each makes store, page map, record and
+//! superblock durable: some ten durable writes. So none begins before [`LEAST_BYTES`] since the
+//! last began (less where the log is small), nor before twice as much has come since as during
+//! those writes (with such a cache: as while the last one ran); and where the last freed no log,
+//! not before half of the budget.
 
 use firndb_base::Lsn;
 use firndb_base::sync::Mutex;
@@ -25,7 +31,7 @@ use std::time::Duration;
 pub(crate) const LEAST_BYTES: u64 = 1 << 20;
 const LEAST_SHARE: u64 = 4;
 /// The rate while none is known, in bytes a second: a slow disk's.
-const RATE_ASSUMED: f64 = 64e6;
+pub(crate) const RATE_ASSUMED: f64 = 64e6;
 /// A processor merges and analyses log at this rate at most, in bytes a second.
 const RATE_MAX: f64 = 400e6;
 /// The slowest drives that a log is kept on read about so, in bytes a second: less was measured
@@ -33,8 +39,10 @@ const RATE_MAX: f64 = 400e6;
 const RATE_MIN: f64 = 4e6;
 /// Bytes of log from which on what recovery took tells the rate.
 const MEASURED_LEAST: u64 = 4 << 20;
+/// A step moves the redo start by the budget over this, unless the least distance is more.
+const STEPS: u64 = 8;
 /// Checkpoints whose begin is remembered: the redo start is at one of the last, as a rule.
-const MARKS: usize = 16;
+const MARKS: usize = 64;
 
 /// Where the rate comes from at which a restart would read the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +97,8 @@ struct Situation {
     since_last: u64,
     /// Written while it ran.
     grown: u64,
+    /// Of that, what the least distance counts.
+    settling: u64,
     /// It freed log.
     has_freed: bool,
     /// Goal × rate.
@@ -99,7 +109,12 @@ struct Situation {
 
 impl Situation {
     fn least_distance(self) -> u64 {
-        self.least.max(2 * self.grown)
+        self.least.max(2 * self.settling)
+    }
+
+    /// How far a checkpoint for the goal moves the redo start.
+    fn step(self) -> u64 {
+        self.least_distance().max(self.budget / STEPS)
     }
 
     fn is_due(self) -> bool {
@@ -108,14 +123,15 @@ impl Situation {
             && (self.has_freed || self.since_last >= self.budget / 2)
     }
 
-    /// What decides, if log of `interval` makes a checkpoint due in any case. A checkpoint writes
-    /// what was dirty at the one before it: a restart reads two intervals, or one (`absorbs`) where
-    /// it writes all.
+    /// What decides, if log of `interval` makes a checkpoint due in any case. Such a checkpoint
+    /// writes what was dirty at the one before it: a restart reads two intervals, or one
+    /// (`absorbs`) where it writes all.
     fn limit(self, interval: u64, absorbs: bool) -> CheckpointLimit {
-        let by_time = self.budget.saturating_sub(self.grown) / if absorbs { 1 } else { 2 };
-        match by_time.max(self.least_distance()) {
-            distance if distance >= interval => CheckpointLimit::LogBytes,
-            _ if by_time < self.least_distance() => CheckpointLimit::LeastDistance,
+        let read_by_interval = if absorbs { interval } else { interval.saturating_mul(2) };
+        match self.budget.saturating_sub(self.grown) {
+            _ if self.least_distance() >= interval => CheckpointLimit::LogBytes,
+            by_time if by_time >= read_by_interval => CheckpointLimit::LogBytes,
+            by_time if by_time <= self.least_distance() => CheckpointLimit::LeastDistance,
             _ => CheckpointLimit::RecoveryTime,
         }
     }
@@ -131,6 +147,9 @@ struct Exposed {
     before: (Lsn, f64),
     redo_start: Lsn,
     grown: u64,
+    settling: u64,
+    /// What was written when the running checkpoint had written its pages.
+    pages_written: Option<u64>,
     has_freed: bool,
     rate: (f64, ReadRateOrigin),
 }
@@ -149,12 +168,26 @@ impl Exposed {
         base as f64 + top.saturating_sub(base) as f64 * part
     }
 
+    /// The LSN before which about these bytes were written: the inverse of
+    /// [`Exposed::written_before`].
+    fn lsn_after(&self, bytes: f64, now: (Lsn, u64)) -> Lsn {
+        let points = || self.marks.iter().copied().chain([now]);
+        let Some((from, base)) = points().take_while(|(_, written)| *written as f64 <= bytes).last() else {
+            let (end, factor) = self.before;
+            return Lsn(end.0.saturating_sub((-bytes / factor) as u64));
+        };
+        let Some((to, top)) = points().find(|(_, written)| *written as f64 > bytes) else { return now.0 };
+        let part = (bytes - base as f64) / (top - base) as f64;
+        from.advance((to.since(from) as f64 * part) as u64)
+    }
+
     fn situation(&self, now: (Lsn, u64), (goal, least): (Duration, u64)) -> Situation {
         let last = self.marks.back().map_or(0, |(_, written)| *written);
         Situation {
             to_read: (now.1 as f64 - self.written_before(self.redo_start, now)).max(0.0) as u64,
             since_last: now.1.saturating_sub(last),
             grown: self.grown,
+            settling: self.settling,
             has_freed: self.has_freed,
             budget: (goal.as_secs_f64() * self.rate.0) as u64,
             least,
@@ -215,6 +248,8 @@ impl RecoveryTime {
             before: (opened.previous_end, bytes as f64 / opened.log_bytes.max(1) as f64),
             redo_start: opened.redo_start,
             grown: 0,
+            settling: 0,
+            pages_written: None,
             has_freed: true,
             rate: (bounded(rate), from),
         };
@@ -228,6 +263,18 @@ impl RecoveryTime {
     /// Whether a checkpoint is due; `now` is the log's end and what was written so far.
     pub fn is_due(&self, now: (Lsn, u64)) -> bool {
         self.situation(&self.exposed.lock(), now).is_due()
+    }
+
+    /// If a step is due: it moves the redo start far enough by writing what was dirty before this
+    /// LSN. None is after a checkpoint that did not move it at all: something else than dirty pages
+    /// retains the log, a page set aside for instance, and those that become dirty later would
+    /// never be written.
+    pub fn step(&self, now: (Lsn, u64)) -> Option<Lsn> {
+        let exposed = self.exposed.lock();
+        let situation = self.situation(&exposed, now);
+        let from = exposed.written_before(exposed.redo_start, now);
+        let is_due = situation.has_freed && situation.is_due();
+        is_due.then(|| exposed.lsn_after(from + situation.step() as f64, now))
     }
 
     /// Bytes written while the last checkpoint ran.
@@ -245,10 +292,18 @@ impl RecoveryTime {
         exposed.marks.push_back(now);
     }
 
+    /// The running checkpoint has written its pages: only what comes from now on counts for the
+    /// distance of the next.
+    pub fn pages_written(&self, now: (Lsn, u64)) {
+        self.exposed.lock().pages_written = Some(now.1);
+    }
+
     /// A checkpoint has ended: redo would start at `redo_start`.
     pub fn ended(&self, now: (Lsn, u64), redo_start: Lsn) {
         let mut exposed = self.exposed.lock();
         exposed.grown = exposed.marks.back().map_or(0, |(_, written)| now.1.saturating_sub(*written));
+        let written = exposed.pages_written.take();
+        exposed.settling = written.map_or(exposed.grown, |before| now.1.saturating_sub(before));
         exposed.has_freed = redo_start > exposed.redo_start;
         exposed.redo_start = redo_start;
     }
@@ -285,137 +340,4 @@ impl RecoveryTime {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn a_checkpoint_is_due_when_reading_the_log_would_take_the_goal() {
-        let usual =
-            Situation { to_read: 0, since_last: 0, grown: 0, has_freed: true, budget: 40 * MIB, least: MIB };
-        let cases = [
-            ("little to read", Situation { to_read: 39 * MIB, since_last: 20 * MIB, ..usual }, false),
-            ("enough to read", Situation { to_read: 40 * MIB, since_last: 20 * MIB, ..usual }, true),
-            (
-                "what comes while it runs counts",
-                Situation { to_read: 35 * MIB, since_last: 20 * MIB, grown: 5 * MIB, ..usual },
-                true,
-            ),
-            (
-                "the last one has just begun",
-                Situation { to_read: 90 * MIB, since_last: MIB - 1, ..usual },
-                false,
-            ),
-            (
-                "the last one took long",
-                Situation { to_read: 90 * MIB, since_last: 29 * MIB, grown: 15 * MIB, ..usual },
-                false,
-            ),
-            (
-                "the last one freed nothing",
-                Situation { to_read: 90 * MIB, since_last: 19 * MIB, has_freed: false, ..usual },
-                false,
-            ),
-            (
-                "it freed nothing long ago",
-                Situation { to_read: 90 * MIB, since_last: 20 * MIB, has_freed: false, ..usual },
-                true,
-            ),
-            ("a tiny goal", Situation { to_read: 2 * MIB, since_last: MIB, budget: 1, ..usual }, true),
-            ("a tiny goal, too early", Situation { to_read: 2 * MIB, budget: 1, ..usual }, false),
-            (
-                "no goal",
-                Situation { to_read: 1 << 40, since_last: 1 << 40, budget: u64::MAX, ..usual },
-                false,
-            ),
-        ];
-        for (what, situation, due) in cases {
-            assert_eq!(situation.is_due(), due, "{what}: {situation:?}");
-        }
-    }
-
-    #[test]
-    fn what_limits_is_the_goal_the_log_bytes_or_what_checkpoints_cost() {
-        let none = Situation { to_read: 0, since_last: 0, grown: 0, has_freed: true, budget: 0, least: MIB };
-        let of = |budget, grown| Situation { grown, budget, ..none };
-        assert_eq!(of(200 * MIB, 0).limit(32 * MIB, false), CheckpointLimit::LogBytes);
-        assert_eq!(of(40 * MIB, 0).limit(32 * MIB, false), CheckpointLimit::RecoveryTime);
-        assert_eq!(of(40 * MIB, 0).limit(32 * MIB, true), CheckpointLimit::LogBytes);
-        assert_eq!(of(MIB, 0).limit(32 * MIB, false), CheckpointLimit::LeastDistance);
-        assert_eq!(of(20 * MIB, 10 * MIB).limit(32 * MIB, false), CheckpointLimit::LeastDistance);
-        assert_eq!(of(MIB, 0).limit(MIB / 2, false), CheckpointLimit::LogBytes, "a small log");
-    }
-
-    #[test]
-    fn no_measured_rate_makes_checkpoints_follow_each_other_or_fail_to_come() {
-        let usual = Opened { redo_start: Lsn(1000), start: Lsn(1000), ..Opened::default() };
-        // A machine that slept for an hour while it recovered; a profile of zero.
-        let slept = Opened { log_bytes: 8 * MIB, read: (8 * MIB, Duration::from_secs(3600)), ..usual };
-        let nothing = Opened { profiled: Some(0.0), ..usual };
-        let of = |opened: &Opened| RecoveryTime::new(Duration::from_millis(500), 1 << 30, opened);
-        let slow = |time: &RecoveryTime| {
-            let estimate = time.estimate((Lsn(1000), 0), 1 << 30, true);
-            assert_eq!(estimate.bytes_per_second, RATE_MIN as u64);
-            // Two MB of log are read within the goal at this rate: half as much is too early.
-            assert!(!time.is_due((Lsn(1000), MIB)) && time.is_due((Lsn(1000 + MIB), 2 * MIB)));
-        };
-        slow(&of(&slept));
-        slow(&of(&nothing));
-        let timed = of(&usual);
-        for (measured, taken) in [(1.0, RATE_MIN), (1e300, RATE_MAX), (f64::INFINITY, RATE_MAX)] {
-            timed.timed(measured);
-            let estimate = timed.estimate((Lsn(1000), 0), 1, false);
-            assert_eq!(
-                (estimate.bytes_per_second, estimate.rate_from),
-                (taken as u64, ReadRateOrigin::Timed)
-            );
-        }
-        // A small log: not a mebibyte lies between two checkpoints.
-        let small = RecoveryTime::new(Duration::from_millis(1), 256 << 10, &usual);
-        assert!(!small.is_due((Lsn(1000), (64 << 10) - 1)) && small.is_due((Lsn(1000), 64 << 10)));
-        let before = timed.estimate((Lsn(1000), 0), 1, false);
-        for failed in [0.0, -1.0, f64::NAN] {
-            timed.timed(failed);
-            assert_eq!(timed.estimate((Lsn(1000), 0), 1, false), before);
-        }
-    }
-
-    #[test]
-    fn what_a_restart_reads_follows_the_redo_start() {
-        let opened = Opened {
-            redo_start: Lsn(1000),
-            previous_end: Lsn(2000),
-            start: Lsn(10_000),
-            read: (3000, Duration::from_secs(1)),
-            log_bytes: 1000,
-            profiled: Some(1e6),
-        };
-        let time = RecoveryTime::new(Duration::from_secs(1), 1 << 30, &opened);
-        let to_read = |now| time.estimate(now, 1 << 30, false).log_bytes;
-        assert_eq!(
-            time.estimate((Lsn(10_000), 0), 1, false).rate_from,
-            ReadRateOrigin::Profile,
-            "too little"
-        );
-        assert_eq!(to_read((Lsn(10_000), 0)), 3000, "what recovery has read");
-        assert_eq!(to_read((Lsn(11_000), 5000)), 8000);
-        time.begun((Lsn(11_000), 5000));
-        time.ended((Lsn(11_100), 5400), Lsn(1500));
-        assert_eq!(to_read((Lsn(11_100), 5400)), 1500 + 5400);
-        time.begun((Lsn(12_000), 7000));
-        time.ended((Lsn(12_000), 7000), Lsn(11_500));
-        assert_eq!(to_read((Lsn(12_000), 7000)), 1000, "half of what came between the two");
-        for more in 1..100 {
-            time.begun((Lsn(12_000 + more), 7000 + 2 * more));
-        }
-        time.ended((Lsn(12_100), 7200), Lsn(12_099));
-        assert_eq!(to_read((Lsn(12_200), 7400)), 202);
-        // What recovery took tells the rate once there was enough of it.
-        let opened = Opened { log_bytes: 8 << 20, read: (10_000_000, Duration::from_millis(100)), ..opened };
-        let estimate =
-            RecoveryTime::new(Duration::from_secs(1), 1 << 30, &opened).estimate((Lsn(10_000), 0), 1, false);
-        assert_eq!((estimate.rate_from, estimate.bytes_per_second), (ReadRateOrigin::Recovery, 100_000_000));
-        assert_eq!((estimate.log_bytes, estimate.time.as_micros()), (1192, 11), "a fifth is padding");
-    }
-}
+mod tests;

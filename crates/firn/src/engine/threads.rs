@@ -4,6 +4,7 @@
 //! without its background work.
 
 use crate::engine::Engine;
+use crate::engine::checkpointer::Request;
 use crate::error::Error;
 use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::sync::thread::{self, JoinHandle};
@@ -206,8 +207,12 @@ impl Shared {
     }
 
     fn checkpoint(&self) {
-        while self.engine.checkpointer.wait_for_request() {
-            if let Err(error) = self.engine.checkpoint() {
+        while let Some(request) = self.engine.checkpointer.wait_for_request() {
+            let outcome = match request {
+                Request::Due => self.engine.checkpoint_if_due(),
+                Request::Demanded => self.engine.checkpoint(),
+            };
+            if let Err(error) = outcome {
                 self.engine.background_failed("taking a checkpoint", &error);
                 self.nap(FAILURE_NAP);
             }
