@@ -4,8 +4,10 @@ use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::index_fetch::IndexFetch;
-use crate::join::{AdaptiveJoin, ByHash, JoinKind};
-use crate::join::{BlockNestedLoops, HashJoin, IndexNestedLoops, IndexSortMerge, Inner, Output, SortMerge};
+use crate::join::{
+    AdaptiveJoin, BlockNestedLoops, ByHash, HashJoin, IndexNestedLoops, IndexSortMerge, Inner, JoinKind,
+    Output, SortMerge,
+};
 use crate::operator::{Input, Operator};
 use crate::plan::{Plan, lookup_columns};
 use crate::scan::{IndexOnly, IndexScan, TableScan};

@@ -178,7 +178,12 @@ impl Checkpointer {
     }
 
     fn ask(&self, request: Request) {
-        let mut state = self.state.lock();
+        self.note(&mut self.state.lock(), request);
+    }
+
+    /// Only once: a notification also wakes those that wait for a checkpoint's end, and these would
+    /// wake each other.
+    fn note(&self, state: &mut State, request: Request) {
         if state.requested < Some(request) {
             state.requested = Some(request);
             self.changed.notify_all();
@@ -218,12 +223,7 @@ impl Checkpointer {
         // The running one may have begun too early to help.
         let target = state.ended + if self.is_running() { 2 } else { 1 };
         while state.ended < target && !state.stopped {
-            // Only once: a notification wakes the other waiters here, too, and they would wake this
-            // one.
-            if state.requested < Some(Request::Demanded) {
-                state.requested = Some(Request::Demanded);
-                self.changed.notify_all();
-            }
+            self.note(&mut state, Request::Demanded);
             match deadline {
                 Some(deadline) if !self.changed.wait_until(&mut state, deadline) => {
                     return Err(Error::full(format!(

@@ -173,7 +173,7 @@ fn what_holds_anything_else_is_refused_and_left_as_it_is() {
     assert_eq!(db.query("a").count(&mut db.snapshot()).unwrap() as i64, ROWS);
 }
 
-/// Three rows are expected where there are 3,000, and then so many where there are three.
+/// Three rows are expected where there are 3,000, and then 3,000 where there are three.
 #[test]
 fn a_join_whose_estimate_is_wrong_changes_its_method_and_reports_it() {
     let dir = tempfile::tempdir().unwrap();

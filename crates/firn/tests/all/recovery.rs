@@ -1,5 +1,6 @@
 //! Openings after crashes.
 
+mod emulated;
 mod first_commit_in_time;
 mod openings_without_end;
 mod reads_the_faster_source;

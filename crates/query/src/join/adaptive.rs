@@ -3,9 +3,9 @@
 //! Left rows are counted as they are collected for lookups. Once there are more than those up to
 //! which lookups are cheaper, the rows that were not looked up yet and all that follow are joined
 //! by hash with a scan of the right table. Each left row is joined by one of the two methods. The
-//! join hands over once: it costs at most the lookups of so many rows, and the hash join of the
-//! rest. Where it is cheap beside lookups, the rows behind the first block are counted before any
-//! is looked up, and wait on the spill device: it costs only one of both then.
+//! join hands over once: it costs at most the lookups of that number of rows, and the hash join of
+//! the rest. Where it is cheap beside lookups, the rows behind the first block are counted before
+//! any is looked up, and wait on the spill device: it costs only one of both then.
 
 use super::hash::HashJoin;
 use super::index_nested_loops::IndexNestedLoops;

@@ -39,7 +39,8 @@ impl On {
         On { rest, ..self }
     }
 
-    /// The same of an inner join whose inputs, of so many columns, have changed places.
+    /// The condition of the same inner join with its inputs exchanged, which had `left` and `right`
+    /// columns.
     pub(crate) fn exchanged(&self, left: usize, right: usize) -> On {
         debug_assert_eq!(self.kind, JoinKind::Inner);
         let place = |column: usize| if column < left { column + right } else { column - left };

@@ -39,8 +39,8 @@ fn open(left: &[Arc<MemoryDevice>]) -> Result<Database, Error> {
 /// Events in which the mark and the claims are written.
 const FIRST: usize = 8 * DEVICES;
 
-/// Visits images of a creation that was cut off: at about so many moments of the first ones and of
-/// the rest, and so many images each.
+/// Visits images of a creation that was cut off: `images` at each of about `first` moments while
+/// marks and claims are written, and of about `rest` later ones.
 fn interrupted(
     plan: &CrashPlan,
     (first, rest, images): (usize, usize, usize),

@@ -4,13 +4,11 @@
 //! power cut would leave them, and the copy is opened. The next cut comes at a random moment after
 //! that, often before recovery has ended in the background.
 
-use firndb::device::{Device, MemoryDevice};
-use firndb::{Database, Devices, Options};
+use super::emulated::{Bed, Profiles, run};
+use firndb::{Database, Options};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
-use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::thread;
-use firndb_emulate::{Emulated, profiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,39 +17,6 @@ use std::time::Duration;
 const GOAL: Duration = Duration::from_millis(500);
 const ROWS: u64 = 4000;
 const CLIENTS: u64 = 8;
-
-/// Log and superblock on one device, the store on another.
-type Profiles = [&'static str; 2];
-
-struct Bed {
-    memory: [Arc<MemoryDevice>; 3],
-    profiles: Profiles,
-}
-
-impl Bed {
-    fn new(profiles: Profiles) -> Bed {
-        let memory = ["superblock", "log", "store"].map(|name| Arc::new(MemoryDevice::new(name)));
-        Bed { memory, profiles }
-    }
-
-    /// What a power cut leaves at this moment.
-    fn cut(&self) -> Bed {
-        let memory = std::array::from_fn(|at| Arc::new(self.memory[at].duplicate()));
-        Bed { memory, ..*self }
-    }
-
-    fn devices(&self, timed: bool) -> Devices {
-        let [log, store] = self.profiles;
-        let [superblock, log, store]: [Arc<dyn Device>; 3] = std::array::from_fn(|at| {
-            let profile = profiles::get([log, log, store][at]).expect("it ships");
-            let device =
-                Emulated::new(self.memory[at].clone(), &profile, at as u64).expect("a sound profile");
-            device.run_free(!timed);
-            Arc::new(device) as Arc<dyn Device>
-        });
-        Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache: None }
-    }
-}
 
 fn put(db: &Database, row: u64, byte: u8) {
     let table = db.table("t").expect("there");
@@ -92,13 +57,7 @@ fn cut_after(bed: &Bed, db: Database, until: Duration, rng: &mut Rng) -> Bed {
 fn kills(profiles: Profiles, seed: u64, count: usize, longest: Duration) -> Vec<Duration> {
     let times = Arc::new(std::sync::Mutex::new(Vec::new()));
     let found = times.clone();
-    let options = SimOptions {
-        time_limit: Duration::from_secs(100_000),
-        step_limit: u64::MAX,
-        history: 0,
-        ..SimOptions::measuring(seed, 4)
-    };
-    let ran = sim::run(options, move || {
+    run(seed, move || {
         let mut rng = Rng::new(seed);
         let mut bed = Bed::new(profiles);
         let db = Options::new().create_on(bed.devices(false)).expect("created");
@@ -122,7 +81,6 @@ fn kills(profiles: Profiles, seed: u64, count: usize, longest: Duration) -> Vec<
             bed = cut_after(&bed, db, until, &mut rng);
         }
     });
-    ran.unwrap_or_else(|failure| panic!("{failure}"));
     std::mem::take(&mut times.lock().unwrap())
 }
 

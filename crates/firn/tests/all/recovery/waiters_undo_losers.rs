@@ -4,12 +4,10 @@
 //! In virtual time, on a disk: clients have changed rows all over a table and not committed when
 //! the process is killed. Then as many clients each change a row that one of them had changed.
 
-use firndb::device::{Device, MemoryDevice};
-use firndb::{Devices, Options};
+use super::emulated::{Bed, run};
+use firndb::Options;
 use firndb_base::clock;
-use firndb_base::sim::{self, SimOptions};
 use firndb_base::sync::thread;
-use firndb_emulate::{Emulated, profiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,16 +15,6 @@ use std::time::Duration;
 const ROWS: u64 = 20_000;
 const LOSERS: u64 = 16;
 const CHANGES: u64 = 40;
-
-fn devices(memory: &[Arc<MemoryDevice>; 3], timed: bool) -> Devices {
-    let [superblock, log, store]: [Arc<dyn Device>; 3] = std::array::from_fn(|at| {
-        let profile = profiles::get("disk-7200").expect("it ships");
-        let device = Emulated::new(memory[at].clone(), &profile, at as u64).expect("a sound profile");
-        device.run_free(!timed);
-        Arc::new(device) as Arc<dyn Device>
-    });
-    Devices { superblock, logs: vec![log], store, store_others: Vec::new(), cache: None }
-}
 
 /// The `nth` row that a loser changes: on a page of its own, as a rule.
 fn row(loser: u64, nth: u64) -> [u8; 8] {
@@ -37,15 +25,9 @@ fn row(loser: u64, nth: u64) -> [u8; 8] {
 fn commits(seed: u64) -> Vec<Duration> {
     let times = Arc::new([const { AtomicU64::new(0) }; LOSERS as usize]);
     let found = times.clone();
-    let options = SimOptions {
-        time_limit: Duration::from_secs(10_000),
-        step_limit: u64::MAX,
-        history: 0,
-        ..SimOptions::measuring(seed, 4)
-    };
-    let ran = sim::run(options, move || {
-        let memory = ["superblock", "log", "store"].map(|name| Arc::new(MemoryDevice::new(name)));
-        let db = Options::new().create_on(devices(&memory, false)).expect("created");
+    run(seed, move || {
+        let bed = Bed::new(["disk-7200", "disk-7200"]);
+        let db = Options::new().create_on(bed.devices(false)).expect("created");
         let table = db.create_table("t").expect("created");
         for from in (0..ROWS).step_by(500) {
             let put = |row: u64| (row.to_be_bytes(), [1; 300]);
@@ -68,9 +50,9 @@ fn commits(seed: u64) -> Vec<Duration> {
             .collect();
         // What they logged is durable with it.
         db.transact(|tx| tx.put(&table, &ROWS.to_be_bytes(), b"last").map(drop)).expect("committed");
-        let left = memory.each_ref().map(|device| Arc::new(device.duplicate()));
+        let left = bed.cut();
         drop((open, table, db));
-        let db = Arc::new(Options::new().open_on(devices(&left, true)).expect("opens"));
+        let db = Arc::new(Options::new().open_on(left.devices(true)).expect("opens"));
         assert_eq!(db.recovery_report().losers, LOSERS);
         let begun = clock::now();
         let clients: Vec<_> = (0..LOSERS)
@@ -93,7 +75,6 @@ fn commits(seed: u64) -> Vec<Duration> {
             assert_eq!(now[..], [if nth == CHANGES / 2 { 3 } else { 1 }; 300], "{loser}, {nth}");
         }
     });
-    ran.unwrap_or_else(|failure| panic!("{failure}"));
     times.iter().map(|time| Duration::from_nanos(time.load(Ordering::Relaxed))).collect()
 }
 
