@@ -67,8 +67,8 @@ pub(crate) struct Space {
     with_pages: BTreeSet<u64>,
     /// Learned groups without space on the device for their places.
     unbacked: BTreeSet<u64>,
-    /// Groups before this one are learned.
-    learned_to: u64,
+    /// This group and all after it are learned.
+    learned_from: u64,
     /// Number of closed groups.
     closed: u64,
     held_places: BTreeSet<u64>,
@@ -108,7 +108,7 @@ impl Space {
             by_code: ByCode::default(),
             with_pages: BTreeSet::new(),
             unbacked: BTreeSet::new(),
-            learned_to: 0,
+            learned_from: groups,
             closed: 0,
             held_places: BTreeSet::new(),
             shadows: Shadows::default(),
@@ -130,13 +130,14 @@ impl Space {
     }
     pub(crate) fn add_groups(&mut self, groups: u64) {
         self.groups.resize(groups as usize, GroupSpace::default());
+        self.learned_from = groups;
     }
     /// Removes the last group, of which nothing is held.
     pub(crate) fn remove_last_group(&mut self) {
         let group = self.groups() - 1;
         self.unlearn(group);
         self.groups.pop();
-        self.learned_to = self.learned_to.min(group);
+        self.learned_from = group;
     }
 
     /// Page numbers handed out and not yet allocated.
@@ -215,9 +216,6 @@ impl Space {
         }
         self.look_from_first_segment(group);
         self.change(group, |space| (space.places, space.idle, space.pages) = (places, idle, pages));
-        while self.groups.get(self.learned_to as usize).is_some_and(|group| group.learned) {
-            self.learned_to += 1;
-        }
     }
     /// Forgets what is known of a group, which is then learned again when needed.
     pub(crate) fn unlearn(&mut self, group: u64) {
@@ -228,15 +226,15 @@ impl Space {
         self.closed -= u64::from(before.closed);
         self.unbacked.remove(&group);
         self.segments.forget(group);
-        self.learned_to = self.learned_to.min(group);
+        self.learned_from = self.learned_from.max(group + 1);
         self.by_code.close(group);
     }
-    /// The first group not learned yet.
+    /// The last group not learned yet: the file grows at its end, and the lowest page numbers are
+    /// handed out first, so the last groups have free space as a rule, and the first are full.
     pub(crate) fn next_to_learn(&mut self) -> Option<u64> {
-        while self.groups.get(self.learned_to as usize).is_some_and(|group| group.learned) {
-            self.learned_to += 1;
-        }
-        (self.learned_to < self.groups()).then_some(self.learned_to)
+        let unlearned = self.groups[..self.learned_from as usize].iter().rposition(|group| !group.learned);
+        self.learned_from = unlearned.map_or(0, |group| group as u64 + 1);
+        unlearned.map(|group| group as u64)
     }
     /// A learned group without space on the device for its places.
     pub(crate) fn unbacked_group(&self) -> Option<u64> {
@@ -464,9 +462,9 @@ impl Space {
             assert_eq!(self.with_pages.contains(&number), group.pages > 0, "group {number} by its pages");
             assert!(group.learned || (group.places, group.pages) == (0, 0), "group {number} is not known");
             self.segments.check(geometry, number, group.places);
-            assert!(group.learned || number >= self.learned_to);
+            assert!(group.learned || number < self.learned_from);
         }
-        assert!(self.by_code.groups() <= self.groups.len() && self.learned_to <= self.groups());
+        assert!(self.by_code.groups() <= self.groups.len() && self.learned_from <= self.groups());
     }
 
     /// Makes available what durable records freed.

@@ -26,8 +26,8 @@ struct Incarnation {
     allocated: Lsn,
     /// LSNs of its changes; the first initializes the page.
     changes: Vec<Lsn>,
-    /// The first one is the page's content, which no log has.
-    shadow: bool,
+    /// The version of the page's first content, if no log has that.
+    shadow: Option<Lsn>,
 }
 
 /// A page in DRAM of which the tier has an older version.
@@ -95,7 +95,7 @@ impl World {
         let recovery_lsn = self.log.end();
         let Some((page, allocated)) = self.publish_new() else { return };
         let changes = vec![self.log.tick()];
-        assert!(self.pages.insert(page, Incarnation { allocated, changes, shadow: false }).is_none());
+        assert!(self.pages.insert(page, Incarnation { allocated, changes, shadow: None }).is_none());
         self.dirty.insert(page, Dirty { recovery_lsn });
         self.note();
     }
@@ -103,9 +103,10 @@ impl World {
     /// Allocates a page whose content comes later, past the cache.
     fn allocate_empty(&mut self) {
         let Some((page, allocated)) = self.publish_new() else { return };
-        let incarnation = Incarnation { allocated, changes: Vec::new(), shadow: true };
+        let version = self.log.tick();
+        let incarnation = Incarnation { allocated, changes: Vec::new(), shadow: Some(version) };
         assert!(self.pages.insert(page, incarnation).is_none());
-        self.empty.insert(page, self.log.tick());
+        self.empty.insert(page, version);
         self.note();
     }
 
@@ -224,9 +225,14 @@ impl World {
                     assert!(bytes == image(*page, found), "{page} has other bytes than its version {found}");
                     &incarnation.changes[at + 1..]
                 }
+                // The cache had it before the record that names its place was durable.
+                None if incarnation.shadow == Some(found) => {
+                    assert!(bytes == image(*page, found), "{page} has other bytes than its version {found}");
+                    &incarnation.changes[..]
+                }
                 None => {
                     assert!(
-                        !incarnation.shadow || incarnation.changes.is_empty(),
+                        incarnation.shadow.is_none() || incarnation.changes.is_empty(),
                         "{page} is found in {found} without the content that no log has"
                     );
                     // No image yet: the first change initializes the page. An image of an earlier

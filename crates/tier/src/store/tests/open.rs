@@ -25,6 +25,28 @@ fn opening_reads_header_totals_and_map_log_only() {
     assert_eq!(store.statistics().pages_allocated, 2000);
 }
 
+/// As after a crash: the first page number, and the first places, are found without reading what
+/// is free in all the groups that are full.
+#[test]
+fn the_first_page_after_an_opening_is_found_at_the_end_of_a_store_that_grew() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("store"));
+    let log = TestLog::new();
+    let store = create(device.clone(), &log);
+    let pages = allocate(&store, &log, 4000).unwrap();
+    write(&store, &log, &pages);
+    sweep(&store);
+    let groups = store.state.lock().space.groups();
+    drop(store);
+    let store = recover(device, &log.records(), log.end(), log.end()).unwrap();
+    store.attach_journal(log.clone());
+    let page = allocate(&store, &log, 1).unwrap();
+    let read = store.statistics().metadata_pages_read;
+    assert!(groups > 20 && read <= 4, "{read} metadata pages read for {page:?} in one of {groups} groups");
+    assert!(write(&store, &log, &page).iter().all(|(_, outcome)| outcome.is_ok()));
+    let read = store.statistics().metadata_pages_read;
+    assert!(read <= 8, "{read} metadata pages read to write {page:?} in one of {groups} groups");
+}
+
 #[test]
 fn foreign_short_and_misfit_files_are_refused_with_a_reason() {
     let device = Arc::new(MemoryDevice::new("store"));
