@@ -52,16 +52,16 @@ impl Store {
         }
         self.write_back_if_crowded()?;
         loop {
-            let (groups, enough) = {
+            let (groups, backed, needed) = {
                 let mut state = self.state.lock();
                 let slack = SLACK_BATCHES_NORMAL * self.policy.batch_pages as u64;
                 let needed = state.places_needed(slack + pages.len() as u64);
-                (state.space.groups(), needed <= self.backed_places(&mut state))
+                (state.space.groups(), self.backed_places(&mut state), needed)
             };
-            if enough && self.geometry.group_of_page(PageId(highest)) < groups {
+            if needed <= backed && self.geometry.group_of_page(PageId(highest)) < groups {
                 break;
             }
-            self.add_space(groups)?;
+            self.add_space(backed)?;
         }
         let changes: Vec<Change> =
             pages.iter().map(|&(page, version)| Change::Adopt { page, version }).collect();

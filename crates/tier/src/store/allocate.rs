@@ -32,7 +32,7 @@ enum Next {
     Flush(Lsn),
     /// The file has to grow. With `must`, a failure means that the store is full.
     Grow {
-        groups: u64,
+        backed: u64,
         must: bool,
         needed: u64,
     },
@@ -77,7 +77,7 @@ impl Store {
                 },
                 Next::Learn(group) => self.learn(group)?,
                 Next::Flush(end) => self.flush_log(end)?,
-                Next::Grow { groups, must, needed } => match self.add_space(groups) {
+                Next::Grow { backed, must, needed } => match self.add_space(backed) {
                     Err(error) if error.kind == TierErrorKind::Full && !must => {
                         let pause = self.geometry.places_per_group / 8;
                         self.state.lock().grow_again_at = needed + pause.max(1);
@@ -119,26 +119,25 @@ impl Store {
         };
         let needed = state.places_needed(slack_batches * self.policy.batch_pages as u64 + 1);
         let backed = self.backed_places(state);
-        let groups = state.space.groups();
         if needed > backed {
-            return Next::Grow { groups, must: true, needed };
+            return Next::Grow { backed, must: true, needed };
         }
         let full_percent = 100 - u64::from(self.policy.free_target_percent);
         if needed * 100 > backed * full_percent && needed >= state.grow_again_at {
-            return Next::Grow { groups, must: false, needed };
+            return Next::Grow { backed, must: false, needed };
+        }
+        if let Some(group) = state.space.next_for_page() {
+            return Next::Learn(group);
         }
         if let Some(group) = state.space.group_for_page() {
             let Some(bitmap) = state.cache.get(MetaId::Bitmap(group)) else { return Next::Load(group) };
             let page = state.space.reserve_page(&self.geometry, group, &bitmap.body);
             return page.map_or(Next::Learn(group), Next::Done);
         }
-        if let Some(group) = state.space.next_to_learn() {
-            return Next::Learn(group);
-        }
         match state.space.pending_end() {
             Some(end) => Next::Flush(end),
             // Only if bitmap pages are damaged: their groups supply no numbers.
-            None => Next::Grow { groups, must: true, needed },
+            None => Next::Grow { backed, must: true, needed },
         }
     }
 

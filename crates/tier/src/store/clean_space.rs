@@ -157,7 +157,7 @@ impl Store {
         // A place that waits for its record counts as used.
         self.release_all_freed()?;
         let whole = self.state.lock().space.segments.whole();
-        if whole == 0 && self.extend_for_whole_segments(groups)? {
+        if whole == 0 && self.extend_for_whole_segments()? {
             return Ok(Begun::Enough);
         }
         // What is moved out of a segment, and what others take of its free places until the circle
@@ -218,15 +218,16 @@ impl Store {
 
     /// Extends the file, unless more would be free than is given back, or the device is full;
     /// returns whether it did.
-    pub(crate) fn extend_for_whole_segments(&self, groups: u64) -> Result<bool, TierError> {
-        {
+    pub(crate) fn extend_for_whole_segments(&self) -> Result<bool, TierError> {
+        let backed = {
             let mut state = self.state.lock();
-            let more = self.backed_places(&mut state) + self.geometry.places_per_group;
-            if self.is_enough(&mut state, more, Extent::Spacious) {
+            let backed = self.backed_places(&mut state);
+            if self.is_enough(&mut state, backed + self.geometry.places_per_group, Extent::Spacious) {
                 return Ok(false);
             }
-        }
-        match self.add_groups(groups, 1) {
+            backed
+        };
+        match self.add_groups(backed, 1) {
             Err(error) if error.kind == TierErrorKind::Full => Ok(false),
             outcome => outcome.map(|()| true),
         }

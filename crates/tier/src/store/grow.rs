@@ -92,8 +92,9 @@ fn format_group(
 
 impl Store {
     /// Adds places with space: from a group that returned its space, or from the device. `seen` is
-    /// the number of groups the caller knew: if there are more by now, does nothing. Fails with
-    /// `Full` if the device has no space.
+    /// the number of places with space that the caller knew: if there are more by now, does
+    /// nothing, or each of the threads that waited would add some. Fails with `Full` if the device
+    /// has no space.
     pub(crate) fn add_space(&self, seen: u64) -> Result<(), TierError> {
         self.add_groups(seen, GROW_GROUPS_MAX)
     }
@@ -102,12 +103,12 @@ impl Store {
     pub(crate) fn add_groups(&self, seen: u64, most: u64) -> Result<(), TierError> {
         self.poison.check()?;
         let mut header = self.growth.lock();
-        if header.groups > seen {
-            return Ok(());
-        }
-        // What is being emptied is needed after all.
-        if self.state.lock().space.open_closed() {
-            return Ok(());
+        {
+            let mut state = self.state.lock();
+            // What is being emptied is needed after all.
+            if self.backed_places(&mut state) > seen || state.space.open_closed() {
+                return Ok(());
+            }
         }
         if self.back_one_group()? {
             return Ok(());

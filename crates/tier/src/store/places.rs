@@ -137,7 +137,7 @@ impl Store {
                 }
                 Next::Flush(end) => self.flush_log(end),
                 Next::Wait => Ok(()),
-                Next::Grow(groups) => self.add_space(groups),
+                Next::Grow(backed) => self.add_space(backed),
             };
             if let Err(error) = outcome {
                 self.drop_places(&taken);
@@ -212,7 +212,7 @@ impl Store {
             self.progress.wait(&mut guard);
             return Next::Wait;
         }
-        Next::Grow(state.space.groups())
+        Next::Grow(self.backed_places(state))
     }
 
     /// The group with the segment that writes of a stream go on in, if they go to whole segments

@@ -23,6 +23,7 @@ use firndb_base::{Lsn, PageId};
 use shadows::Shadows;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 /// Debug builds check the space of stores of at most this many groups.
 const CHECKED_MAX: usize = 64;
@@ -67,8 +68,11 @@ pub(crate) struct Space {
     with_pages: BTreeSet<u64>,
     /// Learned groups without space on the device for their places.
     unbacked: BTreeSet<u64>,
-    /// This group and all after it are learned.
-    learned_from: u64,
+    /// Groups before the one and from the other on are learned.
+    unlearned: Range<u64>,
+    /// Here begin the groups with free page numbers, if all before them are full; between start and
+    /// end if that is not known yet.
+    first_free: Range<u64>,
     /// Number of closed groups.
     closed: u64,
     held_places: BTreeSet<u64>,
@@ -108,7 +112,8 @@ impl Space {
             by_code: ByCode::default(),
             with_pages: BTreeSet::new(),
             unbacked: BTreeSet::new(),
-            learned_from: groups,
+            unlearned: 0..groups,
+            first_free: 0..groups,
             closed: 0,
             held_places: BTreeSet::new(),
             shadows: Shadows::default(),
@@ -130,14 +135,14 @@ impl Space {
     }
     pub(crate) fn add_groups(&mut self, groups: u64) {
         self.groups.resize(groups as usize, GroupSpace::default());
-        self.learned_from = groups;
+        self.unlearned.end = groups;
     }
     /// Removes the last group, of which nothing is held.
     pub(crate) fn remove_last_group(&mut self) {
         let group = self.groups() - 1;
         self.unlearn(group);
         self.groups.pop();
-        self.learned_from = group;
+        self.unlearned.end = self.unlearned.end.min(group);
     }
 
     /// Page numbers handed out and not yet allocated.
@@ -226,15 +231,51 @@ impl Space {
         self.closed -= u64::from(before.closed);
         self.unbacked.remove(&group);
         self.segments.forget(group);
-        self.learned_from = self.learned_from.max(group + 1);
+        self.unlearned = self.unlearned.start.min(group)..self.unlearned.end.max(group + 1);
         self.by_code.close(group);
     }
-    /// The last group not learned yet: the file grows at its end, and the lowest page numbers are
-    /// handed out first, so the last groups have free space as a rule, and the first are full.
+    /// The next group to learn: the first and the last in turn. Places are free in all groups if
+    /// pages are written anew all over, and in the last ones only if the file has merely grown.
     pub(crate) fn next_to_learn(&mut self) -> Option<u64> {
-        let unlearned = self.groups[..self.learned_from as usize].iter().rposition(|group| !group.learned);
-        self.learned_from = unlearned.map_or(0, |group| group as u64 + 1);
-        unlearned.map(|group| group as u64)
+        let is_learned = |group: u64| self.groups[group as usize].learned;
+        let Range { start, end } = &mut self.unlearned;
+        while start < end && is_learned(*start) {
+            *start += 1;
+        }
+        while start < end && is_learned(*end - 1) {
+            *end -= 1;
+        }
+        let from_end = self.groups.len() as u64 - *end < *start;
+        (start < end).then(|| if from_end { *end - 1 } else { *start })
+    }
+
+    /// The next group to learn before a page number is reserved. The lowest number is handed out
+    /// first, so as a rule the first groups have none, and all behind them some: a bisection finds
+    /// where those begin, and from there on they are learned in turn, so that numbers stay low. If
+    /// that comes to the file's end, any group that is not learned is next.
+    pub(crate) fn next_for_page(&mut self) -> Option<u64> {
+        let groups = self.groups();
+        let Range { start, end } = &mut self.first_free;
+        if self.with_pages.first().is_some_and(|group| group < start) {
+            return None;
+        }
+        *end = groups.min(*end);
+        while start < end {
+            let middle = *start + (*end - *start) / 2;
+            match &self.groups[middle as usize] {
+                group if !group.learned => return Some(middle),
+                group if group.pages > 0 => *end = middle,
+                _ => *start = middle + 1,
+            }
+        }
+        while let Some(group) = self.groups.get(*start as usize) {
+            match group {
+                group if !group.learned => return Some(*start),
+                group if group.pages > 0 => return None,
+                _ => *start += 1,
+            }
+        }
+        if self.with_pages.is_empty() { self.next_to_learn() } else { None }
     }
     /// A learned group without space on the device for its places.
     pub(crate) fn unbacked_group(&self) -> Option<u64> {
@@ -462,9 +503,9 @@ impl Space {
             assert_eq!(self.with_pages.contains(&number), group.pages > 0, "group {number} by its pages");
             assert!(group.learned || (group.places, group.pages) == (0, 0), "group {number} is not known");
             self.segments.check(geometry, number, group.places);
-            assert!(group.learned || number < self.learned_from);
+            assert!(group.learned || self.unlearned.contains(&number));
         }
-        assert!(self.by_code.groups() <= self.groups.len() && self.learned_from <= self.groups());
+        assert!(self.by_code.groups() <= self.groups.len() && self.unlearned.end <= self.groups());
     }
 
     /// Makes available what durable records freed.

@@ -61,6 +61,25 @@ fn redo_keeps_a_new_group_apart_from_an_earlier_one_of_its_number() {
     }
 }
 
+/// Cause: a group that gets its space back does not change the number of groups, by which a thread
+/// saw whether others had added space. Effect: each thread that had waited filled another group.
+#[test]
+fn threads_that_wait_for_space_share_what_the_first_one_adds() {
+    let log = TestLog::new();
+    let store = Arc::new(create(Arc::new(MemoryDevice::new("store")), &log));
+    let pages = allocate(&store, &log, 500).unwrap();
+    publish(&store, &log, &[], &pages[10..499]).unwrap();
+    log.flush(log.end()).unwrap();
+    while store.give_back_step().unwrap() == Progress::Worked {}
+    let backed = || store.backed_places(&mut store.state.lock());
+    let (seen, group) = (backed(), store.geometry.places_per_group);
+    for _ in 0..5 {
+        // As threads do that all saw that many.
+        store.add_space(seen).unwrap();
+    }
+    assert_eq!(backed(), seen + group);
+}
+
 #[test]
 fn a_group_without_pages_gives_its_space_back_until_it_is_needed() {
     let plan = FaultPlan::new(1);

@@ -301,7 +301,7 @@ fn the_file_is_extended_by_one_group_for_whole_segments() {
         allocate(&store, &log, 50).unwrap();
     }
     let groups = store.state.lock().space.groups();
-    assert!(store.extend_for_whole_segments(groups).unwrap());
+    assert!(store.extend_for_whole_segments().unwrap());
     assert_eq!(store.state.lock().space.groups(), groups + 1);
 }
 

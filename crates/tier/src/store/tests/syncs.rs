@@ -195,7 +195,7 @@ fn batches_under_way_together_share_syncs() {
     let (alone, shared_alone, took_alone) = flushes_of(1, 40);
     let (together, shared, took_together) = flushes_of(6, 40);
     println!("{alone} {shared_alone} {took_alone:?}, {together} {shared} {took_together:?}");
-    assert!(alone >= 25 && shared_alone == 0, "most batches are of many runs: {alone}");
+    assert!(alone >= 10 && shared_alone == 0, "batches of many runs: {alone}");
     assert!(shared >= together / 3, "{together} syncs served {} calls", together + shared);
     assert!(took_together < 4 * took_alone, "{took_together:?} for six times what took {took_alone:?}");
 }
