@@ -253,6 +253,7 @@ impl Store {
         let state = State {
             cache: MetaCache::new(options.map_budget_bytes, geometry.meta_bytes),
             overlay: Overlay::default(),
+            overlay_found: 0,
             sequences: Sequences::default(),
             deferred: Deferred::default(),
             carried: Carried::default(),

@@ -22,6 +22,8 @@ impl Store {
     #[doc(hidden)]
     pub fn attach_journal(&self, journal: Arc<dyn Journal>) {
         assert!(self.journal.set(journal).is_ok(), "a log is attached once");
-        self.state.lock().recovering = false;
+        let mut state = self.state.lock();
+        state.recovering = false;
+        state.overlay_found = state.overlay.bytes();
     }
 }

@@ -86,6 +86,8 @@ pub(crate) struct State {
     /// Metadata pages. A map page is as it was written last: what changed since is in `overlay`.
     pub(super) cache: MetaCache,
     pub(super) overlay: Overlay,
+    /// Bytes of it that recovery left and that the sweep has not got below since.
+    pub(super) overlay_found: usize,
     /// Which slot of a map page is the newer.
     pub(super) sequences: Sequences,
     /// What bitmap pages lack that were not read since opening.

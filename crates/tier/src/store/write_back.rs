@@ -21,7 +21,8 @@ pub(crate) struct Rounds {
 }
 
 /// How much memory waits for a write.
-enum Crowded {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crowded {
     /// As much as it should.
     Half,
     /// Half as much again, or more.
@@ -143,18 +144,22 @@ impl Store {
         }
     }
 
-    fn crowded(&self) -> Option<Crowded> {
-        let state = self.state.lock();
+    pub(crate) fn crowded(&self) -> Option<Crowded> {
+        let state = &mut *self.state.lock();
         let (budget, dirty) = (state.cache.budget_pages(), state.cache.dirty());
         // While the cache is not full there is nothing to gain.
         let dirty = if state.cache.len() >= budget { dirty } else { 0 };
-        let shares = [
-            (state.overlay.bytes(), state.overlay_max()),
-            (state.map_log.fresh_bytes(), state.fresh_max()),
-            (dirty, budget / 2),
-        ];
-        let over = |by: usize| shares.iter().any(|(is, max)| 2 * is > by * max);
-        match (state.recovering, over(2), over(3)) {
+        let (overlay, overlay_max) = (state.overlay.bytes(), state.overlay_max());
+        // Recovery leaves up to twice as much as it should be. The sweep gets it down; no thread
+        // that changes the map has outrun it, and none waits unless it grows again.
+        state.overlay_found = state.overlay_found.min(overlay);
+        let found = state.overlay_found.saturating_sub(overlay_max);
+        let others = [(state.map_log.fresh_bytes(), state.fresh_max()), (dirty, budget / 2)];
+        let over = |by: usize, overlay: usize| {
+            let mut shares = [(overlay, overlay_max)].into_iter().chain(others);
+            shares.any(|(is, max)| 2 * is > by * max)
+        };
+        match (state.recovering, over(2, overlay), over(3, overlay - found)) {
             (true, ..) | (_, false, _) => None,
             (_, true, false) => Some(Crowded::Half),
             (_, true, true) => Some(Crowded::Full),

@@ -220,15 +220,13 @@ impl World {
         self.empty.clear();
         for (page, incarnation) in &self.pages {
             let ((found, _), bytes) = read(&self.cache, *page).expect("an allocated page is read");
-            let missing = match incarnation.changes.iter().position(|change| *change == found) {
-                Some(at) => {
+            // The cache may have a content before the record that names its place is durable.
+            let shadow = incarnation.shadow.filter(|shadow| *shadow == found).map(|_| 0);
+            let after = incarnation.changes.iter().position(|change| *change == found).map(|at| at + 1);
+            let missing = match after.or(shadow) {
+                Some(after) => {
                     assert!(bytes == image(*page, found), "{page} has other bytes than its version {found}");
-                    &incarnation.changes[at + 1..]
-                }
-                // The cache had it before the record that names its place was durable.
-                None if incarnation.shadow == Some(found) => {
-                    assert!(bytes == image(*page, found), "{page} has other bytes than its version {found}");
-                    &incarnation.changes[..]
+                    &incarnation.changes[after..]
                 }
                 None => {
                     assert!(

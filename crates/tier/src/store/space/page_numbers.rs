@@ -6,8 +6,8 @@ use crate::store::geometry::{Geometry, SEGMENT_PLACES};
 use firndb_base::PageId;
 
 impl Space {
-    /// The learned group to take page numbers from: the lowest, which keeps the map dense. Which are
-    /// learned before is up to [`Space::next_for_page`].
+    /// The learned group to take page numbers from: the lowest, which keeps the map dense. Ask
+    /// [`Space::next_for_page`] first.
     pub(crate) fn group_for_page(&self) -> Option<u64> {
         self.with_pages.first().copied()
     }

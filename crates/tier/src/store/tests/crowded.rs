@@ -1,7 +1,8 @@
 //! Writers that change the page map faster than one thread writes it.
 
 use super::harness::*;
-use crate::store::{Journal, Store};
+use crate::store::write_back::Crowded;
+use crate::store::{Journal, Store, StoreOptions};
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sim::{self, SimOptions};
@@ -68,4 +69,34 @@ fn writers_wait_for_the_map_when_it_is_over_its_budget() {
     // The budget, a round of as many, and what each writer adds: map and bitmap pages, old and new.
     let each = 4 * POLICY.batch_pages;
     assert!(most <= 2 * budget + 2 * WRITERS as usize * each, "{most} metadata pages, budget {budget}");
+}
+
+/// Cause: recovery has up to twice as many changed entries as are kept later. Effect: after a crash
+/// each thread that wrote or allocated pages waited for the sweep, for as long as it took to get
+/// through a good part of the map.
+#[test]
+fn no_writer_waits_for_what_recovery_left() {
+    let (log, device) = (TestLog::new(), Arc::new(MemoryDevice::new("store")));
+    let generous = StoreOptions { map_budget_bytes: 4 << 20, ..options() };
+    let store = Store::create_with(device.clone(), DATABASE, generous, LAYOUT, POLICY).expect("created");
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 2000).expect("there is space");
+    write(&store, &log, &pages);
+    log.flush(log.end()).expect("flushed");
+    // Into the map log: nothing is swept yet.
+    store.write_back_all().expect("written");
+    drop(store);
+    let store = recover(device, &log.records(), log.end(), log.end()).expect("recovered");
+    store.attach_journal(log.clone());
+    let (overlay, most) = {
+        let state = store.state.lock();
+        (state.overlay.bytes(), state.overlay_max())
+    };
+    assert!(overlay > most * 3 / 2, "{overlay} bytes of {most}: else no thread would wait");
+    assert_eq!(store.crowded(), Some(Crowded::Half));
+    while store.state.lock().overlay.bytes() > most {
+        store.write_back_if_crowded().expect("swept");
+    }
+    // From here on it counts in full again.
+    assert!(store.crowded() != Some(Crowded::Full) && store.state.lock().overlay_found <= most);
 }
