@@ -191,8 +191,8 @@ impl Plan {
             Plan::IndexFetch { .. }
             | Plan::Sort { .. }
             | Plan::BlockNestedLoops { .. }
+            | Plan::IndexNestedLoops { .. }
             | Plan::HashJoin { .. } => 1,
-            Plan::IndexNestedLoops { .. } => 2,
             // Two sorts, and the rows with one key. Entries, left rows, right rows.
             Plan::SortMerge { .. } | Plan::IndexSortMerge { .. } => 3,
             _ => 0,

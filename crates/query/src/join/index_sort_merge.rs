@@ -219,7 +219,7 @@ impl IndexSortMerge {
             entries: Vec::new(),
             order: Vec::new(),
             order_reserved: Reservation::none(&context.memory),
-            matcher: Matcher::new(right.source.clone(), false, context),
+            matcher: Matcher::new(right.source.clone(), false, context.share / 4, context),
             output,
             state: State::Merge,
         })

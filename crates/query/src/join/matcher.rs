@@ -31,8 +31,8 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    pub(crate) fn new(source: Source, may_miss: bool, context: &Context) -> Matcher {
-        let most_bytes = context.share / 4;
+    /// Whose pairs take at most as many bytes.
+    pub(crate) fn new(source: Source, may_miss: bool, most_bytes: usize, context: &Context) -> Matcher {
         Matcher {
             fetch: Fetch::new(SourceReader::new(source), context),
             keys: Arena::new(&context.memory, most_bytes),

@@ -279,7 +279,7 @@ const JOINED: &[&[f64]] = &[&[300_000.0, 300_000.0, 25.0], &[3e6, 300_000.0, 3.0
 fn joins_are_by_index_while_few_rows_match_and_by_hash_when_many_do() {
     let tables = customers_and_orders();
     let flash = spilling(nvme());
-    let by_hash = "table scan of orders; hash join with table scan of customer";
+    let by_hash = "table scan of customer; adaptive index nested loops join with orders by o_by_customer, likely by hash";
     let by_lookup = "index fetch of customer by c_by_key, a range; index nested loops join with orders";
     // What is compared with x: the customers' keys, the orders', or a column of customers.
     let cases: [(Predicate, &Costs, &str); 6] = [
