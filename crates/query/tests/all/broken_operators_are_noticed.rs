@@ -30,7 +30,7 @@ fn each_break_is_noticed() {
         source: Source::new(&tables[0].table).unwrap(),
         index: tables[0].table.index("by_k").unwrap(),
         range: KeyRange::all(),
-        or_scan: Some(OrScan { entries: 5000, range: KeyRange::all() }),
+        or_scan: Some(OrScan { entries: 5000, range: KeyRange::all(), has_share: true }),
     };
     let (little, much) = (64 << 10, 8 << 20);
     let cases = [

@@ -69,7 +69,7 @@ fn a_fetch_that_has_counted_returns_each_row_once() {
                 source: Source::new(&of.table).unwrap(),
                 index: of.table.index(name).unwrap(),
                 range: KeyRange::all(),
-                or_scan: Some(OrScan { entries, range: KeyRange::all() }),
+                or_scan: Some(OrScan { entries, range: KeyRange::all(), has_share: true }),
             };
             // Lists of some hundred keys.
             let options = QueryOptions { memory: 64 << 10, ..QueryOptions::default() };
