@@ -117,7 +117,8 @@ impl Output {
         self.kind == JoinKind::LeftOuter
     }
 
-    /// Appends the pair of rows of the operator's inputs, whose keys are equal, if the rest of the condition holds; whether it does.
+    /// Appends the pair of rows of the operator's inputs, whose keys are equal, if the rest of the
+    /// condition holds; whether it does.
     pub(crate) fn pair(
         &mut self,
         left: Row<'_>,

@@ -456,7 +456,9 @@ fn a_small_pool_reads_less_at_once() {
         let mut request = request(std::slice::from_ref(&t), vec![less(1, 2000)], &[0, 1, 2, 3]);
         request.hints.access = vec![(0, kind, path)];
         let costs = Costs { pool_pages, ..nvme() };
-        plan(&request, &Uniform { tables: &[t.clone()], values: &[VALUES] }, &costs).expect("a plan")[0].us
+        plan(&request, &Uniform { tables: std::slice::from_ref(&t), values: &[VALUES] }, &costs)
+            .expect("a plan")[0]
+            .us
     };
     for (kind, path) in [(AccessKind::TableScan, 0), (AccessKind::IndexFetch, 1)] {
         let [little, enough, much] = [256.0, 4096.0, 65_536.0].map(|pool_pages| us(pool_pages, kind, path));

@@ -51,7 +51,7 @@ fn each_break_is_noticed() {
             run(plan, &options, &mut world.begin()).expect("rows, if wrong ones")
         };
         assert!(!evaluate(plan, &tables).differs_from(found()), "{plan:?}");
-        let wrong = with_break(broken, || found());
+        let wrong = with_break(broken, found);
         assert!(evaluate(plan, &tables).differs_from(wrong), "{broken:?} was not noticed");
     }
 }

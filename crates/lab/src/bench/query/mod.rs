@@ -145,7 +145,8 @@ impl Bench<'_> {
             figures.push(adaptive::figure(self)?);
         }
         if self.wants("planning") {
-            figures.push(planning::figure(self)?);
+            let drives = self.drives(&planning::DRIVES)?;
+            figures.push(planning::figure(&drives, self.args.running.seed)?);
         }
         Ok(figures)
     }

@@ -1,7 +1,6 @@
 //! The figure `planning`: how long a plan of two tables takes to find, in real time, of one thread
 //! with all pages in DRAM. In a release build only.
 
-use super::Bench;
 use super::data::{Data, Loaded, Scale, load, options};
 use super::targets::{self, PLANNING};
 use super::ways::query;
@@ -14,14 +13,15 @@ use firndb_device::MemoryDevice;
 use firndb_profile::DeviceProfile;
 use std::time::Instant;
 
-const DRIVES: [&str; 3] = ["nvme", "sata-ssd", "disk-7200"];
 const PERCENTS: [f64; 3] = [0.02, 2.0, 30.0];
 const SCALE: Scale = Scale(0.02);
 const DRAM: u64 = 128 << 20;
 /// Times that each query is planned.
 const PLANNED: usize = 201;
 
-pub fn figure(bench: &Bench) -> Result<Figure, Failure> {
+pub const DRIVES: [&str; 3] = ["nvme", "sata-ssd", "disk-7200"];
+
+pub fn figure(drives: &[DeviceProfile], seed: u64) -> Result<Figure, Failure> {
     let mut figure = targets::figure("planning");
     if cfg!(debug_assertions) {
         PLANNING.skip(&mut figure, "only a release build takes its time");
@@ -32,9 +32,9 @@ pub fn figure(bench: &Bench) -> Result<Figure, Failure> {
     panel.digits = 0;
     let mut all = Vec::new();
     for data in [Data::Queue, Data::Tree] {
-        let loaded = load(data, SCALE, bench.args.running.seed)?;
-        for (number, profile) in bench.drives(&DRIVES)?.into_iter().enumerate() {
-            let us = Sampled::once(planned_us(&loaded, data, &profile)?);
+        let loaded = load(data, SCALE, seed)?;
+        for (number, profile) in drives.iter().enumerate() {
+            let us = Sampled::once(planned_us(&loaded, data, profile)?);
             panel.add(data.name(), Point::new(number as f64, &*profile.name, &us));
             all.push(us);
         }
