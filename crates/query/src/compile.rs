@@ -6,7 +6,7 @@ use crate::error::QueryError;
 use crate::index_fetch::IndexFetch;
 use crate::join::{
     AdaptiveJoin, BlockNestedLoops, ByHash, HashJoin, IndexNestedLoops, IndexSortMerge, Inner, JoinKind,
-    Output, SortMerge,
+    Lookups, Output, SortMerge,
 };
 use crate::operator::{Input, Operator};
 use crate::plan::{Plan, lookup_columns};
@@ -51,21 +51,26 @@ fn compile_join(plan: &Plan, context: &Context) -> Result<Box<dyn Operator>, Que
             Box::new(BlockNestedLoops::new(rows_of(left, context)?, reopen, on, output, context))
         }
         Plan::IndexNestedLoops { left, right, index, on, or_hash } => {
-            let output = Output::new(on, left.types()?, right.types());
-            let inner = index.clone().map_or(Inner::PrimaryKey, Inner::Index);
-            let keys = lookup_columns(right, index.as_ref(), on)?;
-            let most = or_hash.as_ref().map_or((u64::MAX, false), |it| (it.rows, it.counts_ahead));
-            let (rows, inner) = (rows_of(left, context)?, (right.clone(), inner));
-            let lookups = IndexNestedLoops::new(rows, inner, keys, output, most, context);
-            let Some(or_hash) = or_hash else { return Ok(Box::new(lookups)) };
-            let by_hash = ByHash {
-                scan: rows_of(&or_hash.scan, context)?,
-                builds_left: or_hash.builds_left && on.kind == JoinKind::Inner,
+            let lookups = Lookups {
+                source: right.clone(),
+                inner: index.clone().map_or(Inner::PrimaryKey, Inner::Index),
+                left_keys: lookup_columns(right, index.as_ref(), on)?,
                 on: on.clone(),
-                left_types: left.types()?,
-                right_types: right.types(),
+                output: Output::new(on, left.types()?, right.types()),
             };
-            Box::new(AdaptiveJoin::new(lookups, by_hash, right.table().clone()))
+            let left = rows_of(left, context)?;
+            match or_hash {
+                None => Box::new(IndexNestedLoops::new(left, lookups, u64::MAX, context)),
+                Some(it) => {
+                    let by_hash = ByHash {
+                        rows: it.rows,
+                        counts_ahead: it.counts_ahead,
+                        scan: rows_of(&it.scan, context)?,
+                        builds_left: it.builds_left && on.kind == JoinKind::Inner,
+                    };
+                    Box::new(AdaptiveJoin::new(left, lookups, by_hash))
+                }
+            }
         }
         Plan::IndexSortMerge { left, right, on } => {
             let output = Output::new(on, left.source.types(), right.source.types());

@@ -16,7 +16,7 @@ const KEYS_MAX: usize = 512;
 /// Reads rows by sorted keys, a piece of the list at a time.
 ///
 /// How many rows one read returns is known, how long they are is not: the number of keys follows
-/// the longest row so far, so that a read stays within half of an operator's share. Where large
+/// the longest row so far, so that a read stays within the bytes that it may take. Where large
 /// values are longer than expected, the read ends before the one that does not fit; one row alone
 /// may be longer than that, if the query's memory allows it.
 pub(crate) struct Fetch {
@@ -24,26 +24,29 @@ pub(crate) struct Fetch {
     rows: Rows,
     reserved: Reservation,
     page_size: usize,
+    /// Bytes of a read, if it is of more than one row.
+    most: usize,
     longest: usize,
     /// Keys of the last read.
     keys: usize,
 }
 
 impl Fetch {
-    pub(crate) fn new(reader: SourceReader, context: &Context) -> Fetch {
+    /// Its reads take `most` bytes.
+    pub(crate) fn new(reader: SourceReader, most: usize, context: &Context) -> Fetch {
         let reserved = Reservation::none(&context.memory);
         let page_size = reader.source().table().page_size();
-        Fetch { reader, rows: Rows::new(), reserved, page_size, longest: 0, keys: 0 }
+        Fetch { reader, rows: Rows::new(), reserved, page_size, most, longest: 0, keys: 0 }
     }
 
     /// How many keys the next read may take.
-    pub(crate) fn keys_max(&self, context: &Context) -> usize {
+    pub(crate) fn keys_max(&self) -> usize {
         let most = match self.longest {
             0 => KEYS_FIRST,
             _ => KEYS_MAX.min(KEYS_GROWTH * self.keys.max(KEYS_FIRST)),
         };
         let row = self.longest.max(Rows::memory_of(1, self.page_size));
-        (context.share / 2 / row).clamp(1, most)
+        (self.most / row).clamp(1, most)
     }
 
     /// Reads the rows of these keys, which ascend, and are as many as [`Fetch::keys_max`] allows;
@@ -55,7 +58,7 @@ impl Fetch {
         keys: &[K],
     ) -> Result<usize, QueryError> {
         context.check(txn)?;
-        let most = context.share / 2;
+        let most = self.most;
         if self.rows.memory() > most {
             // A row was longer.
             self.rows = Rows::new();

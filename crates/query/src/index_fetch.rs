@@ -46,6 +46,9 @@ struct MayScan {
     range: KeyRange,
 }
 
+/// The part of a share that each of its two lists has, if it has no share of its own.
+const OF_SHARE: usize = 16;
+
 /// What came of a look for more rows.
 enum More {
     Rows,
@@ -66,11 +69,13 @@ impl IndexFetch {
             let (source, index, range) = (source.clone(), index.clone(), range.clone());
             Box::new(MayScan { or_scan, source, index, range })
         };
+        let has_share = or_scan.as_ref().is_none_or(|or_scan| or_scan.has_share);
+        let most = context.share / if has_share { 2 } else { OF_SHARE };
         IndexFetch {
             or_scan: or_scan.map(may_scan),
             cursor: index.scan(range, Direction::Forward),
-            keys: KeyList::new(context),
-            fetch: Fetch::new(SourceReader::new(source), context),
+            keys: KeyList::new(most, context),
+            fetch: Fetch::new(SourceReader::new(source), most, context),
             from: 0,
             count: 0,
             returned: 0,
@@ -87,7 +92,7 @@ impl IndexFetch {
             self.keys.clear();
             let most = self.or_scan.as_ref().map_or(u64::MAX, |may_scan| may_scan.or_scan.entries);
             while self.keys.len() as u64 <= most
-                && self.keys.has_space(context)
+                && self.keys.has_space()
                 && let Some((_, primary_key)) = self.cursor.next_entry(txn)?
             {
                 self.keys.push(primary_key)?;
@@ -108,7 +113,7 @@ impl IndexFetch {
             self.keys.sort();
             context.work.add_sorted(keys);
         }
-        let count = self.fetch.keys_max(context).min(self.keys.len() - self.from);
+        let count = self.fetch.keys_max().min(self.keys.len() - self.from);
         if count == 0 {
             return Ok(More::End);
         }
@@ -126,7 +131,7 @@ impl IndexFetch {
         context: &Context,
     ) -> Result<bool, QueryError> {
         let listed = self.keys.len() as u64;
-        if listed > most || self.keys.has_space(context) {
+        if listed > most || self.keys.has_space() {
             return Ok(listed > most);
         }
         let Some((next, _)) = self.cursor.next_entry(txn)? else { return Ok(false) };
@@ -179,42 +184,43 @@ impl Operator for IndexFetch {
     }
 }
 
-/// Keys in memory: as many as half of an operator's share holds, and one at least.
-pub(crate) struct KeyList {
+/// Keys in memory: as many as these bytes hold, and one at least.
+struct KeyList {
+    most: usize,
     arena: Arena,
     places: Vec<Place>,
     reserved: Reservation,
 }
 
 impl KeyList {
-    pub(crate) fn new(context: &Context) -> KeyList {
+    fn new(most: usize, context: &Context) -> KeyList {
         KeyList {
-            arena: Arena::new(&context.memory, context.share / 2),
+            most,
+            arena: Arena::new(&context.memory, most),
             places: Vec::new(),
             reserved: Reservation::none(&context.memory),
         }
     }
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.places.len()
     }
-    pub(crate) fn get(&self, number: usize) -> &[u8] {
+    fn get(&self, number: usize) -> &[u8] {
         self.arena.get(self.places[number])
     }
-    pub(crate) fn has_space(&self, context: &Context) -> bool {
+    fn has_space(&self) -> bool {
         // The list of places may double, by copying.
-        self.places.is_empty()
-            || self.arena.bytes() + 3 * self.places.len() * size_of::<Place>() < context.share / 2
+        self.places.is_empty() || self.arena.bytes() + 3 * self.places.len() * size_of::<Place>() < self.most
     }
-    pub(crate) fn push(&mut self, key: &[u8]) -> Result<(), QueryError> {
+    fn push(&mut self, key: &[u8]) -> Result<(), QueryError> {
         self.reserved.grow(&mut self.places, 1)?;
         self.places.push(self.arena.push(&[key])?);
         Ok(())
     }
-    pub(crate) fn sort(&mut self) {
+    fn sort(&mut self) {
         let arena = &self.arena;
         self.places.sort_unstable_by(|a, b| arena.get(*a).cmp(arena.get(*b)));
     }
-    pub(crate) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.arena.clear();
         self.places.clear();
     }

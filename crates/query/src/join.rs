@@ -7,6 +7,7 @@
 mod adaptive;
 mod block_nested_loops;
 mod bloom;
+mod build_side;
 mod hash;
 mod hash_table;
 mod index_nested_loops;
@@ -14,12 +15,13 @@ mod index_sort_merge;
 mod left_rows;
 mod matcher;
 mod on;
+mod rest;
 mod sort_merge;
 
 pub(crate) use adaptive::{AdaptiveJoin, ByHash};
 pub(crate) use block_nested_loops::BlockNestedLoops;
 pub(crate) use hash::HashJoin;
-pub(crate) use index_nested_loops::{IndexNestedLoops, Inner};
+pub(crate) use index_nested_loops::{IndexNestedLoops, Inner, Lookups};
 pub use index_sort_merge::IndexSide;
 pub(crate) use index_sort_merge::IndexSortMerge;
 pub(crate) use on::Output;

@@ -16,6 +16,8 @@ pub struct OrScan {
     pub entries: u64,
     /// The range of the table in which all rows lie that are wanted.
     pub range: KeyRange,
+    /// Memory is divided on its account, too. Else it has little: it is likely a scan.
+    pub has_share: bool,
 }
 
 /// When lookups become a hash join of the rows that are left, and of what.
@@ -188,11 +190,13 @@ impl Plan {
     /// Into how many parts memory for rows and keys is divided on its account.
     pub(crate) fn shares(&self) -> usize {
         match self {
-            Plan::IndexFetch { .. }
-            | Plan::Sort { .. }
+            Plan::IndexFetch { or_scan, .. } => {
+                usize::from(or_scan.as_ref().is_none_or(|or_scan| or_scan.has_share))
+            }
+            Plan::Sort { .. }
             | Plan::BlockNestedLoops { .. }
+            | Plan::IndexNestedLoops { .. }
             | Plan::HashJoin { .. } => 1,
-            Plan::IndexNestedLoops { .. } => 2,
             // Two sorts, and the rows with one key. Entries, left rows, right rows.
             Plan::SortMerge { .. } | Plan::IndexSortMerge { .. } => 3,
             _ => 0,

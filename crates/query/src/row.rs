@@ -135,7 +135,7 @@ impl Columns for Joined<'_> {
 }
 
 /// Puts a row together.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RowBuilder {
     bytes: Vec<u8>,
     columns: usize,

@@ -1,67 +1,105 @@
-//! Index nested loops that hand over to a hash join when there are too many left rows.
+//! Joins that choose between lookups and hash by the number of left rows.
 //!
-//! Left rows are counted as they are collected for lookups. Once there are more than those up to
-//! which lookups are cheaper, the rows that were not looked up yet and all that follow are joined
-//! by hash with a scan of the right table. Each left row is joined by one of the two methods. The
-//! join hands over once: it costs at most the lookups of that number of rows, and the hash join of
-//! the rest. Where it is cheap beside lookups, the rows behind the first block are counted before
-//! any is looked up, and wait on the spill device: it costs only one of both then.
+//! Left rows are collected as the build side of a hash join. Up to a number of them lookups into
+//! the right table are cheaper, and they are looked up; else they are joined by hash with a scan of
+//! it, for which they are the build side already. If the right rows must be the build side, left
+//! rows are collected only until there are too many.
+//!
+//! Where collecting them all is dear beside lookups, or the first rows should come soon, lookups
+//! begin at once, and hand over once: the rows that were not looked up when there are too many and
+//! all that follow are joined by hash. That costs at most the lookups of that number of rows, and
+//! the hash join of the rest. Each left row is joined by one of the two methods.
 
+use super::build_side::BuildSide;
 use super::hash::HashJoin;
-use super::index_nested_loops::IndexNestedLoops;
-use super::left_rows::LeftRows;
-use super::on::{On, Output};
+use super::index_nested_loops::{IndexNestedLoops, Lookups};
+use super::rest::Rest;
 use crate::batch::Batch;
 use crate::context::{Adapted, Context};
 use crate::error::QueryError;
 use crate::operator::{Input, Operator};
-use crate::simple::Project;
-use firndb_base::sync::Arc;
-use firndb_table::{ColumnType, Table};
 use firndb_txn::Transaction;
-use std::collections::VecDeque;
 
-pub(crate) struct AdaptiveJoin {
-    /// Until it has ended or handed over.
-    lookups: Option<IndexNestedLoops>,
-    or_hash: Option<ByHash>,
-    /// Of the rest.
-    hash: Option<Box<dyn Operator>>,
-    table: Table,
-}
-
-/// What the hash join of the rest needs.
+/// When it is a hash join, and of what.
 pub(crate) struct ByHash {
+    /// If there are more left rows.
+    pub(crate) rows: u64,
+    /// They are counted before any is looked up.
+    pub(crate) counts_ahead: bool,
     /// The rows of the right table.
     pub(crate) scan: Input,
     /// The left rows are the build side; of an inner join only.
     pub(crate) builds_left: bool,
-    pub(crate) on: On,
-    pub(crate) left_types: Arc<[ColumnType]>,
-    pub(crate) right_types: Arc<[ColumnType]>,
+}
+
+pub(crate) struct AdaptiveJoin {
+    lookups: Lookups,
+    /// Until it is known which method joins the rest.
+    by_hash: Option<ByHash>,
+    state: State,
+}
+
+enum State {
+    Begin(Input),
+    Looking(Box<IndexNestedLoops>),
+    Hash(Box<HashJoin>),
+    End,
 }
 
 impl AdaptiveJoin {
-    /// `lookups` stops once it has met too many left rows.
-    pub(crate) fn new(lookups: IndexNestedLoops, or_hash: ByHash, table: Table) -> AdaptiveJoin {
-        AdaptiveJoin { lookups: Some(lookups), or_hash: Some(or_hash), hash: None, table }
+    pub(crate) fn new(left: Input, lookups: Lookups, by_hash: ByHash) -> AdaptiveJoin {
+        AdaptiveJoin { lookups, by_hash: Some(by_hash), state: State::Begin(left) }
     }
-}
 
-impl ByHash {
-    fn join(self, rest: Input, context: &Context) -> Box<dyn Operator> {
-        let ByHash { scan, builds_left, on, left_types, right_types } = self;
-        if !builds_left {
-            let output = Output::new(&on, left_types, right_types);
-            return Box::new(HashJoin::new(rest, scan, &on, output, 0, context));
+    /// Counts the left rows, if that comes first.
+    fn begin(
+        &mut self,
+        mut left: Input,
+        txn: &mut Transaction,
+        context: &Context,
+    ) -> Result<State, QueryError> {
+        let Some(by_hash) = self.by_hash.take_if(|by_hash| by_hash.counts_ahead) else {
+            let most = self.by_hash.as_ref().map_or(u64::MAX, |by_hash| by_hash.rows);
+            return Ok(self.looking(left, most, context));
+        };
+        let builds_left = by_hash.builds_left;
+        let mut side = BuildSide::new(self.lookups.on.left_keys(), 0, !builds_left, context);
+        side.read(&mut left, if builds_left { u64::MAX } else { by_hash.rows }, txn, context)?;
+        if side.rows <= by_hash.rows {
+            let rest = self.input(side.into_rest(&self.lookups.output.left_types, context)?, context);
+            return Ok(self.looking(rest, u64::MAX, context));
         }
-        let (left, right) = (left_types.len(), right_types.len());
-        let types = right_types.iter().chain(&*left_types).copied().collect();
-        let on = on.exchanged(left, right);
-        let output = Output::new(&on, right_types, left_types);
-        let join = HashJoin::new(scan, rest, &on, output, 0, context);
-        let joined = Input::new(Box::new(join), Batch::new(types, context));
-        Box::new(Project::new(joined, (right..right + left).chain(0..right).collect()))
+        self.adapted(0, true, context)?;
+        if builds_left {
+            let (on, output) = (self.lookups.on.exchanged(), self.lookups.output.clone().exchanged());
+            return Ok(State::Hash(Box::new(HashJoin::of_side(by_hash.scan, side, &on, output))));
+        }
+        let rest = side.into_rest(&self.lookups.output.left_types, context)?.then(left);
+        Ok(self.hash(rest, by_hash, context))
+    }
+
+    fn looking(&self, left: Input, most: u64, context: &Context) -> State {
+        State::Looking(Box::new(IndexNestedLoops::new(left, self.lookups.clone(), most, context)))
+    }
+
+    /// The join of these left rows.
+    fn hash(&self, rest: Rest, ByHash { scan, builds_left, .. }: ByHash, context: &Context) -> State {
+        let (on, output, rest) = (&self.lookups.on, self.lookups.output.clone(), self.input(rest, context));
+        State::Hash(Box::new(match builds_left {
+            true => HashJoin::new(scan, rest, &on.exchanged(), output.exchanged(), 0, context),
+            false => HashJoin::new(rest, scan, on, output, 0, context),
+        }))
+    }
+
+    fn input(&self, rest: Rest, context: &Context) -> Input {
+        Input::new(Box::new(rest), Batch::new(self.lookups.output.left_types.clone(), context))
+    }
+
+    /// Notes how it runs.
+    fn adapted(&self, left_rows: u64, is_hash: bool, context: &Context) -> Result<(), QueryError> {
+        let table = self.lookups.source.table().name()?;
+        context.adapted.borrow_mut().push(Adapted { table, left_rows, is_hash });
+        Ok(())
     }
 }
 
@@ -72,66 +110,30 @@ impl Operator for AdaptiveJoin {
         context: &Context,
         out: &mut Batch,
     ) -> Result<bool, QueryError> {
-        if let Some(lookups) = &mut self.lookups {
-            if lookups.next(txn, context, out)? {
-                return Ok(true);
-            }
-            let lookups = self.lookups.take().expect("it was there just now");
-            let (is_hash, left_rows) = (lookups.has_too_many(), lookups.looked_up());
-            context.adapted.borrow_mut().push(Adapted { table: self.table.name()?, left_rows, is_hash });
-            if let Some(or_hash) = self.or_hash.take()
-                && is_hash
-            {
-                let types = or_hash.left_types.clone();
-                let (rows, left) = lookups.into_rest();
-                let rest = Rest { rows: Some(rows), next: 0, left: left.into() };
-                #[cfg(feature = "testing")]
-                let rest = match crate::broken::is(crate::broken::Break::HandedOverForgotten) {
-                    true => Rest { rows: None, ..rest },
-                    false => rest,
-                };
-                let rest = Input::new(Box::new(rest), Batch::new(types, context));
-                self.hash = Some(or_hash.join(rest, context));
-            }
+        loop {
+            self.state = match std::mem::replace(&mut self.state, State::End) {
+                State::Begin(left) => self.begin(left, txn, context)?,
+                State::Looking(mut lookups) => {
+                    if lookups.next(txn, context, out)? {
+                        self.state = State::Looking(lookups);
+                        return Ok(true);
+                    }
+                    let by_hash = self.by_hash.take().filter(|_| lookups.has_too_many());
+                    self.adapted(lookups.looked_up(), by_hash.is_some(), context)?;
+                    match by_hash {
+                        Some(by_hash) => self.hash(lookups.into_rest(), by_hash, context),
+                        None => State::End,
+                    }
+                }
+                State::Hash(mut hash) => {
+                    if hash.next(txn, context, out)? {
+                        self.state = State::Hash(hash);
+                        return Ok(true);
+                    }
+                    State::End
+                }
+                State::End => return Ok(false),
+            };
         }
-        self.hash.as_mut().map_or(Ok(false), |hash| hash.next(txn, context, out))
-    }
-}
-
-/// The left rows that were collected and not looked up, and those that follow.
-struct Rest {
-    rows: Option<LeftRows>,
-    /// Of `rows`.
-    next: usize,
-    left: VecDeque<Input>,
-}
-
-impl Operator for Rest {
-    fn next(
-        &mut self,
-        txn: &mut Transaction,
-        context: &Context,
-        out: &mut Batch,
-    ) -> Result<bool, QueryError> {
-        if let Some(rows) = &self.rows {
-            while !out.is_full() && self.next < rows.len() {
-                out.push(rows.bytes(self.next))?;
-                self.next += 1;
-            }
-            if !out.is_empty() {
-                return Ok(true);
-            }
-            self.rows = None;
-        }
-        while !out.is_full()
-            && let Some(left) = self.left.front_mut()
-        {
-            if left.advance(txn, context)? {
-                out.push(left.bytes())?;
-            } else {
-                self.left.pop_front();
-            }
-        }
-        Ok(!out.is_empty())
     }
 }

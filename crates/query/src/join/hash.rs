@@ -1,16 +1,12 @@
-//! Grace hash join, hybrid and recursive. The right input is the build side.
+//! Grace hash join, hybrid and recursive. The right input is the build side ([`BuildSide`]).
 //!
-//! Build rows are kept in memory by partitions of their keys' hashes. When they outgrow it, the
-//! largest partition goes to the spill device, and so do its later rows. All partitions of a side
-//! are one stream of writes there. A row of the probe side
-//! whose partition is in memory is joined at once; of the others, those go to the spill device
-//! whose keys a Bloom filter of the build side may have. Then each partition that was spilled is
-//! joined by itself in the same way, with another hash; by block nested loops if partitioning does
-//! not make it smaller.
+//! A row of the probe side whose partition is in memory is joined at once; of the others, those go
+//! to the spill device, as one stream of writes, whose keys a Bloom filter of the build side may
+//! have. Then each partition that was spilled is joined by itself in the same way, with another
+//! hash; by block nested loops if partitioning does not make it smaller.
 
 use super::block_nested_loops::BlockNestedLoops;
-use super::bloom::Bloom;
-use super::hash_table::HashTable;
+use super::build_side::{BuildSide, writer_of, written};
 use super::on::{On, Output, join_key};
 use crate::batch::Batch;
 use crate::context::Context;
@@ -18,7 +14,6 @@ use crate::error::QueryError;
 use crate::operator::{Input, Operator};
 use crate::row::Row;
 use crate::run_scan::RunScan;
-use firndb_base::hash::hash_bytes;
 use firndb_base::sync::Arc;
 use firndb_spill::{Run, RunWriter};
 use firndb_txn::Transaction;
@@ -27,33 +22,22 @@ use firndb_txn::Transaction;
 const LEVEL_MAX: u64 = 8;
 
 pub(crate) struct HashJoin {
+    /// Of rows that are not read yet.
     build: Option<Input>,
     probe: Option<Input>,
     on: On,
     left_keys: Vec<usize>,
-    right_keys: Vec<usize>,
     output: Output,
-    level: u64,
-    table: HashTable,
-    bloom: Option<Bloom>,
-    /// Of each partition: what was spilled.
-    spilled: Vec<Spilled>,
-    /// Of the side that is being read, what is spilled.
+    side: BuildSide,
+    /// Of each partition: the probe rows that were spilled.
+    probes: Vec<Run>,
+    /// Of those.
     writer: Option<RunWriter>,
-    build_rows: u64,
     compared: u64,
     state: State,
     key: Vec<u8>,
     /// The join of the partition that is being joined.
     below: Option<Box<dyn Operator>>,
-}
-
-#[derive(Default)]
-struct Spilled {
-    /// Whether its rows go to the spill device.
-    is_out: bool,
-    build: Option<Run>,
-    probe: Option<Run>,
 }
 
 #[derive(Clone, Copy)]
@@ -74,87 +58,27 @@ impl HashJoin {
         level: u64,
         context: &Context,
     ) -> HashJoin {
-        let partitions = match &context.spill {
-            Some(space) => space.sizes(context.share).partitions(),
-            None => 1,
-        };
+        let side = BuildSide::new(on.right_keys(), level, false, context);
+        let join = HashJoin::of_side(probe, side, on, output);
+        HashJoin { build: Some(build), ..join }
+    }
+
+    /// With the rows that the build side has.
+    pub(super) fn of_side(probe: Input, side: BuildSide, on: &On, output: Output) -> HashJoin {
         HashJoin {
-            build: Some(build),
+            build: None,
             probe: Some(probe),
             left_keys: on.left_keys(),
-            right_keys: on.right_keys(),
             on: on.clone(),
             output,
-            level,
-            table: HashTable::new(partitions, context),
-            bloom: None,
-            spilled: (0..partitions).map(|_| Spilled::default()).collect(),
+            side,
+            probes: Vec::new(),
             writer: None,
-            build_rows: 0,
             compared: 0,
             state: State::Build,
             key: Vec::new(),
             below: None,
         }
-    }
-
-    /// Reads the build side: into memory, and what does not fit onto the spill device.
-    fn build(&mut self, txn: &mut Transaction, context: &Context) -> Result<(), QueryError> {
-        let mut build = self.build.take().expect("it is read once");
-        let mut bloom = Bloom::new(&context.memory, context.share / 16)?;
-        while build.advance(txn, context)? {
-            if !join_key(&build.row(), &self.right_keys, &mut self.key)? {
-                continue;
-            }
-            let (hash, partition) = self.hash();
-            bloom.add(hash);
-            self.build_rows += 1;
-            context.work.add(|counts| counts.kept += 1);
-            let len = 4 + self.key.len() + build.bytes().len();
-            // A sixteenth is the filter's, a quarter that of the rows being written, and an eighth
-            // that of those which are read back.
-            while !self.spilled[partition].is_out
-                && self.table.bytes_with(partition, len) > context.share / 16 * 9
-                && let Some(largest) = self.table.largest()
-            {
-                self.spill(largest, context)?;
-            }
-            if self.spilled[partition].is_out {
-                writer(&mut self.writer, context)?.push(partition, &[build.bytes()])?;
-                context.work.add(|counts| counts.kept += 1);
-            } else {
-                self.table.push(partition, hash, &self.key, build.bytes())?;
-            }
-        }
-        let runs = self.written()?;
-        for (spilled, run) in self.spilled.iter_mut().zip(runs) {
-            spilled.build = Some(run);
-        }
-        self.bloom = Some(bloom);
-        self.table.index()
-    }
-
-    /// Moves a partition from memory to the spill device.
-    fn spill(&mut self, partition: usize, context: &Context) -> Result<(), QueryError> {
-        let writer = writer(&mut self.writer, context)?;
-        self.table.take_out(partition, |row| {
-            context.work.add(|counts| counts.kept += 1);
-            Ok(writer.push(partition, &[row])?)
-        })?;
-        self.spilled[partition].is_out = true;
-        Ok(())
-    }
-
-    /// The run of each partition, if any was spilled, of the side that has ended.
-    fn written(&mut self) -> Result<Vec<Run>, QueryError> {
-        Ok(self.writer.take().map_or(Ok(Vec::new()), RunWriter::finish)?)
-    }
-
-    /// The hash of the key, and its partition. Each level has its own hashes.
-    fn hash(&self) -> (u64, usize) {
-        let hash = hash_bytes(self.level, &self.key);
-        // The bits behind the table's buckets.
-        (hash, ((hash >> 40) % self.spilled.len() as u64) as usize)
     }
 
     fn next_probe(
@@ -165,23 +89,19 @@ impl HashJoin {
     ) -> Result<State, QueryError> {
         let probe = self.probe.as_mut().expect("it is read to its end once");
         if !probe.advance(txn, context)? {
-            let runs = self.written()?;
-            for (spilled, run) in self.spilled.iter_mut().zip(runs) {
-                spilled.probe = Some(run);
-            }
+            self.probes = written(&mut self.writer)?;
             return Ok(State::Partitions);
         }
         let is_whole = join_key(&probe.row(), &self.left_keys, &mut self.key)?;
-        let (hash, partition) = self.hash();
+        let (hash, partition) = self.side.place_of(&self.key);
         context.work.add(|counts| counts.kept += 1);
-        let probe = self.probe.as_ref().expect("it was there just now");
-        if is_whole && self.spilled[partition].is_out {
-            if self.bloom.as_ref().is_none_or(|bloom| bloom.may_have(hash)) {
-                writer(&mut self.writer, context)?.push(partition, &[probe.bytes()])?;
+        if is_whole && self.side.partitions[partition].is_out {
+            if self.side.may_have(hash) {
+                writer_of(&mut self.writer, context)?.push(partition, &[probe.bytes()])?;
                 context.work.add(|counts| counts.kept += 1);
                 return Ok(State::NextProbe);
             }
-        } else if is_whole && let Some(entry) = self.table.find(hash, &self.key) {
+        } else if is_whole && let Some(entry) = self.side.table.find(hash, &self.key) {
             return Ok(State::Pairs(entry, false));
         }
         if self.output.is_outer() {
@@ -213,8 +133,8 @@ impl HashJoin {
             if self.compared.is_multiple_of(1 << 16) {
                 context.check(txn)?;
             }
-            matched |= self.output.pair(probe, Row::accepted(&types, self.table.row(entry)), out)?;
-            at = self.table.find_next(entry, &self.key);
+            matched |= self.output.pair(probe, Row::accepted(&types, self.side.table.row(entry)), out)?;
+            at = self.side.table.find_next(entry, &self.key);
         }
         if !matched && self.output.is_outer() {
             self.output.unmatched(probe, out)?;
@@ -226,11 +146,12 @@ impl HashJoin {
     fn next_partition(&mut self, context: &Context) -> Result<bool, QueryError> {
         self.below = None;
         // The probe side has ended: what is in memory was joined.
-        (self.probe, self.bloom) = (None, None);
-        self.table.clear();
-        while let Some(spilled) = self.spilled.pop() {
+        self.probe = None;
+        self.side.clear();
+        while let Some(partition) = self.side.partitions.pop() {
+            let probe = self.probes.pop();
             // A partition without probe rows has no pairs.
-            if let (true, Some(build), Some(probe)) = (spilled.is_out, spilled.build, spilled.probe)
+            if let (true, Some(build), Some(probe)) = (partition.is_out, partition.run, probe)
                 && probe.rows() > 0
             {
                 #[cfg(feature = "testing")]
@@ -246,28 +167,19 @@ impl HashJoin {
 
     fn join_below(&self, build: Run, probe: Run, context: &Context) -> Result<Box<dyn Operator>, QueryError> {
         let (left_types, right_types) = (self.output.left_types.clone(), self.output.right_types.clone());
-        let output = Output::new(&self.on, left_types.clone(), right_types.clone());
+        let output = self.output.clone();
         // Not if most of its rows have one key.
-        let is_smaller = build.rows() <= self.build_rows / 4 * 3;
+        let is_smaller = build.rows() <= self.side.rows / 4 * 3;
         let left = RunScan::input(Arc::new(probe), left_types, context)?;
         let build = Arc::new(build);
-        if is_smaller && self.level < LEVEL_MAX {
+        if is_smaller && self.side.level < LEVEL_MAX {
             let right = RunScan::input(build, right_types, context)?;
-            return Ok(Box::new(HashJoin::new(left, right, &self.on, output, self.level + 1, context)));
+            return Ok(Box::new(HashJoin::new(left, right, &self.on, output, self.side.level + 1, context)));
         }
         let reopen =
             Box::new(move |context: &Context| RunScan::input(build.clone(), right_types.clone(), context));
         Ok(Box::new(BlockNestedLoops::new(left, reopen, &self.on, output, context)))
     }
-}
-
-/// The writer of a side's partitions, from the first row on that is spilled.
-fn writer<'a>(writer: &'a mut Option<RunWriter>, context: &Context) -> Result<&'a mut RunWriter, QueryError> {
-    if writer.is_none() {
-        let space = context.spill()?;
-        *writer = Some(RunWriter::of_partitions(space, space.sizes(context.share), &context.memory)?);
-    }
-    Ok(writer.as_mut().expect("made just now"))
 }
 
 impl Operator for HashJoin {
@@ -280,7 +192,10 @@ impl Operator for HashJoin {
         while !out.is_full() {
             match self.state {
                 State::Build => {
-                    self.build(txn, context)?;
+                    if let Some(mut build) = self.build.take() {
+                        self.side.read(&mut build, u64::MAX, txn, context)?;
+                    }
+                    self.side.table.index()?;
                     self.state = State::NextProbe;
                 }
                 State::NextProbe => self.state = self.next_probe(txn, context, out)?,

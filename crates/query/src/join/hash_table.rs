@@ -1,5 +1,6 @@
 //! Rows in memory by the hashes of their keys, in partitions that can be taken out.
 
+use super::rest::Kept;
 use crate::context::Context;
 use crate::error::QueryError;
 use firndb_spill::Reservation;
@@ -37,6 +38,11 @@ impl HashTable {
             entries_reserved: Reservation::none(&context.memory),
             buckets_reserved: Reservation::none(&context.memory),
         }
+    }
+
+    /// Bytes that its rows take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.partitions.iter().map(Arena::bytes).sum::<usize>() + self.entries_reserved.bytes()
     }
 
     /// Bytes that it will take at most with another record of this length, buckets included.
@@ -135,5 +141,15 @@ impl HashTable {
         (self.entries, self.buckets) = (Vec::new(), Vec::new());
         self.entries_reserved.set(0).expect("less than before");
         self.buckets_reserved.set(0).expect("less than before");
+    }
+}
+
+/// In the order in which they came.
+impl Kept for HashTable {
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+    fn bytes(&self, number: usize) -> &[u8] {
+        self.row(number as u32)
     }
 }

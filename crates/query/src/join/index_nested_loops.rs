@@ -6,20 +6,20 @@
 
 use super::left_rows::LeftRows;
 use super::matcher::Matcher;
-use super::on::{Output, key_values};
+use super::on::{On, Output, key_values};
+use super::rest::Rest;
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::operator::{Input, Operator};
-use crate::run_scan::RunScan;
 use crate::source::Source;
-use firndb_base::sync::Arc;
 use firndb_btree::Direction;
-use firndb_spill::{Place, RunWriter};
+use firndb_spill::Place;
 use firndb_table::{Index, IndexCursor, KeyRange};
 use firndb_txn::Transaction;
 
 /// What the right rows are found by.
+#[derive(Clone)]
 pub(crate) enum Inner {
     /// The whole primary key.
     PrimaryKey,
@@ -27,22 +27,25 @@ pub(crate) enum Inner {
     Index(Index),
 }
 
+/// What left rows are joined with, and how.
+#[derive(Clone)]
+pub(crate) struct Lookups {
+    pub(crate) source: Source,
+    pub(crate) inner: Inner,
+    /// Left columns, in the order of the columns of the index or primary key.
+    pub(crate) left_keys: Vec<usize>,
+    pub(crate) on: On,
+    pub(crate) output: Output,
+}
+
 pub(crate) struct IndexNestedLoops {
     left: Input,
-    source: Source,
-    inner: Inner,
-    /// Left columns, in the order of the columns of the index or primary key.
-    left_keys: Vec<usize>,
-    output: Output,
+    by: Lookups,
     rows: LeftRows,
     /// Left rows that were met, the most that are looked up, and those that were.
     met: u64,
     most: u64,
     looked_up: u64,
-    /// Behind the first block the others are counted before any is looked up.
-    counts_ahead: bool,
-    /// What follows those that were counted.
-    behind: Option<Input>,
     matcher: Matcher,
     state: State,
     /// Left rows with one key: from the first on, up to the second.
@@ -63,29 +66,17 @@ enum State {
 }
 
 impl IndexNestedLoops {
-    /// Looks up no more left rows than `most`; with `counts_ahead` none, if there are more.
-    pub(crate) fn new(
-        left: Input,
-        (source, inner): (Source, Inner),
-        left_keys: Vec<usize>,
-        output: Output,
-        (most, counts_ahead): (u64, bool),
-        context: &Context,
-    ) -> IndexNestedLoops {
-        let may_miss = matches!(inner, Inner::PrimaryKey);
+    /// Looks up no more left rows than `most`.
+    pub(crate) fn new(left: Input, by: Lookups, most: u64, context: &Context) -> IndexNestedLoops {
+        let may_miss = matches!(by.inner, Inner::PrimaryKey);
         IndexNestedLoops {
             left,
-            matcher: Matcher::new(source.clone(), may_miss, context),
-            source,
-            inner,
-            left_keys,
-            rows: LeftRows::new(output.left_types.clone(), context, context.share / 4),
-            output,
+            matcher: Matcher::new(by.source.clone(), may_miss, context.share / 8, context),
+            rows: LeftRows::new(by.output.left_types.clone(), context, context.share / 4),
+            by,
             met: 0,
             most,
             looked_up: 0,
-            counts_ahead,
-            behind: None,
             state: State::Fill,
             group: (0, 0),
             entries: None,
@@ -96,20 +87,12 @@ impl IndexNestedLoops {
     fn fill(&mut self, txn: &mut Transaction, context: &Context) -> Result<State, QueryError> {
         self.rows.clear();
         while self.rows.has_space() && self.left.advance(txn, context)? {
-            self.rows.push(self.left.bytes(), &self.left_keys)?;
+            self.rows.push(self.left.bytes(), &self.by.left_keys)?;
             self.met += 1;
             if self.has_too_many() {
                 return Ok(State::TooMany);
             }
             context.work.add(|counts| counts.kept += 1);
-        }
-        if std::mem::take(&mut self.counts_ahead) && !self.rows.has_space() {
-            self.count_ahead(txn, context)?;
-            if self.has_too_many() {
-                return Ok(State::TooMany);
-            }
-            // They are met again.
-            (self.met, self.most) = (0, u64::MAX);
         }
         self.looked_up += self.rows.len() as u64;
         context.work.add_sorted(self.rows.len());
@@ -129,24 +112,8 @@ impl IndexNestedLoops {
     }
 
     /// The left rows that were not looked up: those that are collected, and those that follow.
-    pub(crate) fn into_rest(self) -> (LeftRows, Vec<Input>) {
-        (self.rows, [self.left].into_iter().chain(self.behind).collect())
-    }
-
-    /// Steps over left rows, which go to the spill device, until there are none or too many; they
-    /// are the left input then.
-    fn count_ahead(&mut self, txn: &mut Transaction, context: &Context) -> Result<(), QueryError> {
-        let space = context.spill()?;
-        let mut writer = RunWriter::new(space, space.sizes(context.share), &context.memory)?;
-        while !self.has_too_many() && self.left.advance(txn, context)? {
-            writer.push(0, &[self.left.bytes()])?;
-            context.work.add(|counts| counts.kept += 1);
-            self.met += 1;
-        }
-        let run = Arc::new(writer.finish()?.pop().expect("a writer of one run"));
-        let counted = RunScan::input(run, self.output.left_types.clone(), context)?;
-        self.behind = Some(std::mem::replace(&mut self.left, counted));
-        Ok(())
+    pub(super) fn into_rest(self) -> Rest {
+        Rest::new(Some(Box::new(self.rows)), vec![self.left])
     }
 
     /// Goes on to the left rows with the next key; false if there are none.
@@ -185,11 +152,11 @@ impl IndexNestedLoops {
             if !self.next_group() {
                 return Ok(());
             }
-            let values = key_values(self.rows.row(self.group.0), &self.left_keys)?;
+            let values = key_values(self.rows.row(self.group.0), &self.by.left_keys)?;
             let mut key = Vec::new();
-            match &self.inner {
+            match &self.by.inner {
                 Inner::PrimaryKey => {
-                    self.source.schema().encode_key(&values, &mut key)?;
+                    self.by.source.schema().encode_key(&values, &mut key)?;
                     let key = self.matcher.key(&key)?;
                     self.pair_group(key)?;
                 }
@@ -229,12 +196,12 @@ impl Operator for IndexNestedLoops {
                     self.state = State::Pairs;
                 }
                 State::Pairs => {
-                    if self.matcher.put(&mut self.rows, &mut self.output, txn, context, out)? {
+                    if self.matcher.put(&mut self.rows, &mut self.by.output, txn, context, out)? {
                         self.state = if self.is_done() { State::Unmatched } else { State::Look };
                     }
                 }
                 State::Unmatched => {
-                    if self.rows.put_unmatched(&mut self.output, out)? {
+                    if self.rows.put_unmatched(&mut self.by.output, out)? {
                         self.state = State::Fill;
                     }
                 }

@@ -214,12 +214,12 @@ impl IndexSortMerge {
             block: Block::new(context),
             at: 0,
             pair_at: 0,
-            fetch: Fetch::new(SourceReader::new(left.source.clone()), context),
+            fetch: Fetch::new(SourceReader::new(left.source.clone()), context.share / 2, context),
             rows: LeftRows::new(output.left_types.clone(), context, context.share / 8),
             entries: Vec::new(),
             order: Vec::new(),
             order_reserved: Reservation::none(&context.memory),
-            matcher: Matcher::new(right.source.clone(), false, context),
+            matcher: Matcher::new(right.source.clone(), false, context.share / 4, context),
             output,
             state: State::Merge,
         })
@@ -336,7 +336,7 @@ impl IndexSortMerge {
 
     /// How many left entries come next: as many as one read takes, and whose pairs fit.
     fn piece_len(&self, context: &Context) -> usize {
-        let most = self.fetch.keys_max(context).min(self.order.len() - self.at);
+        let most = self.fetch.keys_max().min(self.order.len() - self.at);
         let (mut bytes, mut from) = (0, self.pair_at);
         for number in 0..most {
             let end = self.pairs_end(from, self.at + number);

@@ -1,6 +1,7 @@
 //! Rows of the left input in memory, each with its key and whether it has matched.
 
 use super::on::{Output, join_key};
+use super::rest::Kept;
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -107,5 +108,14 @@ impl LeftRows {
         self.arena.clear();
         self.rows.clear();
         self.looked_at = 0;
+    }
+}
+
+impl Kept for LeftRows {
+    fn len(&self) -> usize {
+        LeftRows::len(self)
+    }
+    fn bytes(&self, number: usize) -> &[u8] {
+        LeftRows::bytes(self, number)
     }
 }

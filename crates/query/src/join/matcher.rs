@@ -31,10 +31,10 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    pub(crate) fn new(source: Source, may_miss: bool, context: &Context) -> Matcher {
-        let most_bytes = context.share / 4;
+    /// Whose pairs take at most as many bytes.
+    pub(crate) fn new(source: Source, may_miss: bool, most_bytes: usize, context: &Context) -> Matcher {
         Matcher {
-            fetch: Fetch::new(SourceReader::new(source), context),
+            fetch: Fetch::new(SourceReader::new(source), context.share / 2, context),
             keys: Arena::new(&context.memory, most_bytes),
             pairs: Vec::new(),
             reserved: Reservation::none(&context.memory),
@@ -118,7 +118,7 @@ impl Matcher {
 
     /// Reads the rows of the next keys.
     fn read(&mut self, txn: &mut Transaction, context: &Context) -> Result<(), QueryError> {
-        let most = self.fetch.keys_max(context);
+        let most = self.fetch.keys_max();
         let (mut keys, mut starts): (Vec<&[u8]>, Vec<usize>) = Default::default();
         while let Some((key, _)) = self.pairs.get(self.read_to) {
             let key = self.keys.get(*key);

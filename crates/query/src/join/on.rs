@@ -39,16 +39,9 @@ impl On {
         On { rest, ..self }
     }
 
-    /// The condition of the same inner join with its inputs exchanged, which had `left` and `right`
-    /// columns.
-    pub(crate) fn exchanged(&self, left: usize, right: usize) -> On {
-        debug_assert_eq!(self.kind, JoinKind::Inner);
-        let place = |column: usize| if column < left { column + right } else { column - left };
-        On {
-            kind: self.kind,
-            keys: self.keys.iter().map(|(left, right)| (*right, *left)).collect(),
-            rest: self.rest.with_columns(&place),
-        }
+    /// The condition for an operator whose inputs are exchanged, with [`Output::exchanged`].
+    pub(crate) fn exchanged(&self) -> On {
+        On { keys: self.keys.iter().map(|(left, right)| (*right, *left)).collect(), ..self.clone() }
     }
 
     /// The types of the join's columns, if the condition fits its inputs.
@@ -96,30 +89,43 @@ pub(crate) fn join_key(row: &Row<'_>, columns: &[usize], key: &mut Vec<u8>) -> R
 }
 
 /// Makes the join's rows.
+#[derive(Clone)]
 pub(crate) struct Output {
     pub(crate) kind: JoinKind,
     rest: Predicate,
     pub(crate) left_types: Arc<[ColumnType]>,
     pub(crate) right_types: Arc<[ColumnType]>,
+    /// The operator has the join's left input on its right.
+    is_exchanged: bool,
     row: RowBuilder,
 }
 
 impl Output {
     pub(crate) fn new(on: &On, left_types: Arc<[ColumnType]>, right_types: Arc<[ColumnType]>) -> Output {
-        Output { kind: on.kind, rest: on.rest.clone(), left_types, right_types, row: RowBuilder::default() }
+        let (kind, rest, row) = (on.kind, on.rest.clone(), RowBuilder::default());
+        Output { kind, rest, left_types, right_types, is_exchanged: false, row }
+    }
+
+    /// For an operator whose inputs are exchanged, of an inner join.
+    pub(crate) fn exchanged(self) -> Output {
+        assert_eq!(self.kind, JoinKind::Inner);
+        let (left_types, right_types) = (self.right_types, self.left_types);
+        Output { left_types, right_types, is_exchanged: !self.is_exchanged, ..self }
     }
 
     pub(crate) fn is_outer(&self) -> bool {
         self.kind == JoinKind::LeftOuter
     }
 
-    /// Appends the pair, whose keys are equal, if the rest of the condition holds; whether it does.
+    /// Appends the pair of rows of the operator's inputs, whose keys are equal, if the rest of the
+    /// condition holds; whether it does.
     pub(crate) fn pair(
         &mut self,
         left: Row<'_>,
         right: Row<'_>,
         out: &mut Batch,
     ) -> Result<bool, QueryError> {
+        let (left, right) = if self.is_exchanged { (right, left) } else { (left, right) };
         if !self.rest.holds(&Joined { left, right })? {
             return Ok(false);
         }

@@ -50,7 +50,8 @@ pub struct Access {
 impl Access {
     /// Into how many parts memory for rows is divided on its account.
     pub(super) fn shares(&self) -> usize {
-        usize::from(matches!(self.kind, AccessKind::IndexFetch | AccessKind::AdaptiveFetch))
+        let is_fetch = matches!(self.kind, AccessKind::IndexFetch | AccessKind::AdaptiveFetch);
+        usize::from(is_fetch && self.or_scan.as_ref().is_none_or(|or_scan| or_scan.has_share))
     }
 }
 
@@ -63,6 +64,8 @@ pub struct OrScan {
     pub bounds: KeyBounds,
     /// More entries are expected.
     pub is_expected: bool,
+    /// It has a share of memory: not beside joins, if it is likely a scan.
+    pub has_share: bool,
 }
 
 /// A table as a query uses it.
@@ -77,7 +80,7 @@ pub(super) struct Use<'a> {
     pub(super) order: &'a [SortColumn],
     /// Into how many parts memory for rows is divided.
     pub(super) shares: usize,
-    /// No other table is joined to it: a list of keys takes memory from nothing else.
+    /// No other table is joined to it: it takes memory from nothing else.
     pub(super) is_alone: bool,
 }
 
@@ -153,8 +156,8 @@ impl Use<'_> {
     }
 
     /// By the entries that are expected it is a fetch, or else a scan behind the entries that it
-    /// takes to find out. Of a table that is alone few are counted then, which cost little beside
-    /// the scan and nothing here: they insure against an estimate that is far too high.
+    /// takes to find out. Few are counted then, which cost little beside the scan and nothing here:
+    /// they insure against an estimate that is far too high.
     fn adaptive_fetch(&self, access: Access, entries: f64, scan: &Access, costs: &Costs) -> Access {
         /// What is little.
         const INSURANCE: f64 = 0.03;
@@ -166,8 +169,10 @@ impl Use<'_> {
             if fetch(middle).us < scan.us { low = middle } else { high = middle }
         }
         let is_expected = entries > high;
-        let or_scan =
-            |entries: f64| Some(OrScan { entries: entries as u64, bounds: scan.bounds.clone(), is_expected });
+        let or_scan = |entries: f64| {
+            let (entries, has_share) = (entries as u64, self.is_alone || !is_expected);
+            Some(OrScan { entries, bounds: scan.bounds.clone(), is_expected, has_share })
+        };
         if !is_expected {
             // Those that are counted and not listed are read twice.
             let behind = (entries - self.list(costs)).max(0.0);
@@ -177,9 +182,9 @@ impl Use<'_> {
             return Access { or_scan: or_scan(high), us, first_us, ..found };
         }
         let all = self.entries(access.path, high, costs).1;
-        let counted = if self.is_alone { high * (INSURANCE * scan.us / all).min(1.0) } else { high };
+        let counted = high * (INSURANCE * scan.us / all).min(1.0);
         let (read, first_us) = self.entries(access.path, counted, costs);
-        let us = if self.is_alone { scan.us } else { scan.us + first_us };
+        let us = scan.us;
         let (is_ordered, is_backward) = (self.order.is_empty(), false);
         let (pages, or_scan) = (scan.pages.plus(read), or_scan(counted));
         Access { or_scan, pages, us, first_us, is_ordered, is_backward, ..access }

@@ -19,6 +19,9 @@ const SCAN_AHEAD: f64 = 32.0;
 const WINDOWS: f64 = 6.0;
 /// Bytes of one read of a scan, whose leaves are read ahead together.
 const SCAN_BYTES: u64 = 128 << 10;
+/// The parts of a small pool that other operators read at once, and a scan: it has two such ahead.
+const BATCHES_OF_POOL: f64 = 8.0;
+const WINDOWS_OF_POOL: f64 = 64.0;
 /// What a page of the flash cache has besides: its seal, in whole blocks.
 const SEAL_BYTES: u64 = 512;
 /// Operators of a plan: scans, a join, and what comes above.
@@ -176,25 +179,28 @@ impl Costs {
             }
             // What is in memory parts the runs that are read.
             Reading::Scan => {
-                let run = read * self.run_us(span) + (1.0 - read) * ascending(tree.leaves * read, SCAN_AHEAD);
-                adjacent * run + (1.0 - adjacent) * swept(SCAN_AHEAD)
+                let ahead = SCAN_AHEAD.min(2.0 * self.pool_pages / WINDOWS_OF_POOL);
+                let run = read * self.run_us(span) + (1.0 - read) * ascending(tree.leaves * read, ahead);
+                adjacent * run + (1.0 - adjacent) * swept(ahead)
             }
         }
     }
 
     fn read_us(&self, device: &DeviceTimes, bytes: u64, order: Order, depth: f64, span_bytes: u64) -> f64 {
-        let depth = depth.clamp(1.0, DEPTH_MAX) as u32;
-        let access = Access::Read;
+        let of = |submission, most: f64| {
+            let (depth, access) = (depth.clamp(1.0, most.clamp(1.0, DEPTH_MAX)) as u32, Access::Read);
+            device.request_us(&Work { access, bytes, order, depth, submission, span_bytes })
+        };
         // A batch is asked for while the one before is being read: a disk sweeps over each, and the
-        // channels of flash are never idle.
-        let of =
-            |submission| device.request_us(&Work { access, bytes, order, depth, submission, span_bytes });
-        of(Submission::Batches).min(of(Submission::Steady))
+        // channels of flash are never idle. A small pool has frames for two halves then.
+        let most = self.pool_pages / BATCHES_OF_POOL;
+        of(Submission::Batches, most).min(of(Submission::Steady, most / 2.0))
     }
 
     /// A page's part of a read of adjacent ones.
     fn run_us(&self, span_bytes: u64) -> f64 {
-        let bytes = SCAN_BYTES.max(self.page_bytes).min(span_bytes.max(self.page_bytes));
+        let window = (self.pool_pages / WINDOWS_OF_POOL) as u64 * self.page_bytes;
+        let bytes = SCAN_BYTES.min(window).max(self.page_bytes).min(span_bytes.max(self.page_bytes));
         let (access, submission) = (Access::Read, Submission::Steady);
         let work = Work { access, bytes, order: Order::Sequential, depth: 2, submission, span_bytes };
         self.store.request_us(&work) * self.page_bytes as f64 / bytes as f64

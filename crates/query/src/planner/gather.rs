@@ -5,12 +5,12 @@ use super::facts::{Knowledge, Origin, PathFacts, TableFacts};
 use crate::error::QueryError;
 use crate::predicate::Predicate;
 use crate::source::Source;
+use firndb_base::hash::hash_bytes;
 use firndb_base::sync::Arc;
 use firndb_table::{
     Catalog, Counted, Index, IndexState, KeyRange, SampledRow, Schema, Table, TableStatistics,
     encode_sort_key,
 };
-use std::collections::BTreeMap;
 
 /// Sampled rows whose leaves are looked for in memory.
 const RESIDENCY_SAMPLE: usize = 128;
@@ -174,23 +174,25 @@ impl Knowledge for Gathered {
     /// Chao's estimate: the values of the sample, and as many more as those met once and twice say.
     fn distinct(&self, table: usize, column: usize) -> Option<f64> {
         let (schema, sample) = (&self.schemas[table], self.sample(table));
-        let mut met = BTreeMap::<Vec<u8>, u64>::new();
+        let (mut hashes, mut key) = (Vec::with_capacity(sample.len()), Vec::new());
         for row in sample {
-            let mut key = Vec::new();
-            encode_sort_key(
-                schema.stored(&row.key, &row.row).ok()?.field(column).ok()?.value(),
-                false,
-                &mut key,
-            );
-            *met.entry(key).or_default() += 1;
+            key.clear();
+            let row = schema.stored(&row.key, &row.row).ok()?;
+            encode_sort_key(row.field(column).ok()?.value(), false, &mut key);
+            hashes.push(hash_bytes(0, &key));
         }
-        let times = |times: u64| met.values().filter(|count| **count == times).count() as f64;
-        let (once, twice, rows) = (times(1), times(2), self.facts[table].rows);
-        let more = once * (once - 1.0) / (2.0 * (twice + 1.0));
-        match met.is_empty() {
+        hashes.sort_unstable();
+        let (mut values, mut once, mut twice) = (0.0, 0.0, 0.0);
+        for same in hashes.chunk_by(|a, b| a == b) {
+            values += 1.0;
+            once += f64::from(same.len() == 1);
+            twice += f64::from(same.len() == 2);
+        }
+        let (more, rows) = (once * (once - 1.0) / (2.0 * (twice + 1.0)), self.facts[table].rows);
+        match hashes.is_empty() {
             true => None,
-            false if sample.len() as f64 >= rows => Some(met.len() as f64),
-            false => Some((met.len() as f64 + more).min(rows)),
+            false if sample.len() as f64 >= rows => Some(values),
+            false => Some((values + more).min(rows)),
         }
     }
 }

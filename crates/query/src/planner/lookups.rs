@@ -31,6 +31,33 @@ const INSURED: f64 = 0.95;
 /// The part of the time of lookups that counting their rows ahead may take.
 const COUNTING: f64 = 0.1;
 
+/// A hash join instead of lookups.
+struct ByHash<'a> {
+    step: &'a Step<'a>,
+    access: &'a Access,
+    builds_left: bool,
+    share: f64,
+}
+
+impl<'a> ByHash<'a> {
+    fn new(step: &'a Step<'a>, access: &'a Access) -> ByHash<'a> {
+        let share = step.planner.costs.share_bytes(step.left.node.shares() + 1 + access.shares());
+        // The build side is the table if all of it fits in memory, however many left rows there are
+        // and whatever is thought of its conditions. Else the left rows may fit; of an outer join,
+        // they must be the probe side.
+        let facts = &step.planner.request.tables[step.table];
+        let whole = Side { rows: facts.rows, bytes: facts.rows * facts.row_bytes };
+        let builds_left = !step.condition.is_outer && !whole.is_hashed_in(share);
+        ByHash { step, access, builds_left, share }
+    }
+
+    /// Whether it is cheaper than lookups by a path, of this many left rows.
+    fn is_cheaper(&self, path: usize, rows: f64) -> bool {
+        let (us, spill) = self.step.hash(self.access, rows, self.builds_left, self.share);
+        us + spill.us < self.step.lookups(path, rows, self.share).1
+    }
+}
+
 impl Step<'_> {
     pub(super) fn index_nested_loops(&self) -> Vec<Choice> {
         let (request, costs) = (self.planner.request, self.planner.costs);
@@ -41,7 +68,7 @@ impl Step<'_> {
         let mut all = Vec::new();
         for path in (0..request.tables[self.table].paths.len()).filter(can) {
             let or_hash = self.or_hash(path);
-            let shares = self.left.node.shares() + 2 + or_hash.as_ref().map_or(0, |it| it.access.shares());
+            let shares = self.left.node.shares() + 1 + or_hash.as_ref().map_or(0, |it| it.access.shares());
             let share = costs.share_bytes(shares);
             let (pages, us, spill) = match &or_hash {
                 Some(OrHash { access, builds_left, is_expected: true, .. }) => {
@@ -51,8 +78,7 @@ impl Step<'_> {
                 }
                 _ => {
                     let (pages, us) = self.lookups(path, self.left.rows, share);
-                    let waits = or_hash.as_ref().is_some_and(|or_hash| or_hash.counts_ahead)
-                        && self.left.rows > self.block_rows(share);
+                    let waits = or_hash.as_ref().is_some_and(|or_hash| or_hash.counts_ahead);
                     (pages, us, if waits { self.counting(self.left.rows, share) } else { Spill::default() })
                 }
             };
@@ -64,12 +90,16 @@ impl Step<'_> {
     /// Whether rows can be looked up by keys that a path begins with: by a part of an index, or the
     /// whole primary key. Keys that are left are compared then.
     fn can_look_up(&self, path: usize) -> bool {
-        let facts = &self.planner.request.tables[self.table];
+        let found = self.keys_of(path);
+        found > 0 && (path > 0 || found == self.planner.request.tables[self.table].paths[path].columns.len())
+    }
+
+    /// How many of the join's keys a path begins with.
+    fn keys_of(&self, path: usize) -> usize {
         let first = self.planner.request.first_column(self.table);
         let is_key = |column: usize| self.condition.keys.iter().any(|(_, key)| *key == first + column);
-        let columns = &facts.paths[path].columns;
-        let found = columns.iter().take_while(|part| is_key(part.column)).count();
-        found > 0 && (path > 0 || found == columns.len())
+        let columns = &self.planner.request.tables[self.table].paths[path].columns;
+        columns.iter().take_while(|part| is_key(part.column)).count()
     }
 
     /// Left rows of a block, which are looked up together.
@@ -77,8 +107,11 @@ impl Step<'_> {
         (share / 4.0 / (self.left_bytes() + KEPT_BYTES)).max(1.0)
     }
 
-    /// What it costs that left rows wait on the spill device.
+    /// What it costs that left rows wait until all are counted.
     fn counting(&self, left: f64, share: f64) -> Spill {
+        if left <= self.block_rows(share) {
+            return Spill::default();
+        }
         self.planner.costs.run_spill(Side { rows: left, bytes: left * self.left_bytes() }, share)
     }
 
@@ -86,8 +119,11 @@ impl Step<'_> {
     fn lookups(&self, path: usize, probes: f64, share: f64) -> (Pages, f64) {
         let (request, costs) = (self.planner.request, self.planner.costs);
         let facts = &request.tables[self.table];
-        // The keys lie within the range that conditions leave of the path.
-        let within = self.planner.tables[self.table].ranges[path].1 / facts.rows.max(1.0);
+        // The keys lie within the range that conditions leave of the path. If there are more left
+        // rows than expected, or fewer, so are keys in it.
+        let (bounds, entries) = &self.planner.tables[self.table].ranges[path];
+        let misjudged = if bounds.is_bounded() { probes / self.left.rows.max(1.0) } else { 1.0 };
+        let within = (entries * misjudged / facts.rows.max(1.0)).min(1.0);
         let tree = &facts.paths[path];
         let blocks = (probes / self.block_rows(share)).ceil().max(1.0);
         // Of the left rows of a block those with one key are looked up together.
@@ -109,7 +145,7 @@ impl Step<'_> {
             let own = costs.by_tier(touched(tree.leaves), tree.residency);
             let list = distinct_of(tree.leaves * within, keys / blocks);
             let own_us = costs.pages_us(own, Reading::Ascending { list, depth: 1.0 }, tree.tree());
-            let lists = (entries * PAIR_BYTES / (share / 4.0)).ceil().max(blocks);
+            let lists = (entries * PAIR_BYTES / (share / 8.0)).ceil().max(blocks);
             let (rows, rows_us) = self.planner.use_of(self.table).rows_by_lists(path, entries, lists, costs);
             (own.plus(rows), own_us + rows_us + costs.probes_us(keys) + costs.entries_us(entries))
         };
@@ -125,19 +161,17 @@ impl Step<'_> {
         if is_forced || costs.spill.is_none() {
             return None;
         }
-        let access = self.planner.tables[self.table].accesses.first()?;
-        let share = costs.share_bytes(self.left.node.shares() + 2 + access.shares());
-        // The build side is the table if all of it fits in memory, however many left rows there are
-        // and whatever is thought of its conditions. Else the left rows may fit; of an outer join,
-        // they must be the probe side.
-        let facts = &request.tables[self.table];
-        let whole = Side { rows: facts.rows, bytes: facts.rows * facts.row_bytes };
-        let builds_left = !self.condition.is_outer && !whole.is_hashed_in(share);
-        let is_cheaper = |rows: f64| {
-            let (us, spill) = self.hash(access, rows, builds_left, share);
-            us + spill.us < self.lookups(path, rows, share).1
+        let accesses = &self.planner.tables[self.table].accesses;
+        let expected = ByHash::new(self, accesses.first()?);
+        let is_expected = expected.is_cheaper(path, self.left.rows);
+        // If there are more left rows than expected, a range of their keys has more rows, too.
+        let is_wider = |access: &&Access| access.path > 0 && self.keys_of(access.path) > 0;
+        let by_hash = match accesses.iter().find(|access| !is_wider(access)) {
+            Some(access) if !is_expected => ByHash::new(self, access),
+            _ => expected,
         };
-        let is_expected = is_cheaper(self.left.rows);
+        let ByHash { access, builds_left, share, .. } = by_hash;
+        let is_cheaper = |rows: f64| by_hash.is_cheaper(path, rows);
         let (mut low, mut high) = match is_expected {
             true => (0.0, self.left.rows),
             false => (self.left.rows, 4.0 * self.left.rows.max(1.0)),
@@ -152,11 +186,15 @@ impl Step<'_> {
             let middle = f64::midpoint(low, high);
             if is_cheaper(middle) { high = middle } else { low = middle }
         }
-        // More than are expected to be too many are met in the first block: none is looked up.
-        let most = if is_expected { low.min(self.block_rows(share) / 2.0) } else { low };
+        // A hash join collects its build side in any case. Other left rows would be read twice, if
+        // memory does not hold them.
+        let most = match is_expected && !(builds_left && request.limit.is_none()) {
+            true => low.min(self.block_rows(share) / 2.0),
+            false => low,
+        };
         // The first rows of a query with a limit should come soon.
         let counts_ahead = request.limit.is_none()
-            && self.counting(most, share).us < COUNTING * self.lookups(path, most, share).1;
+            && (is_expected || self.counting(most, share).us < COUNTING * self.lookups(path, most, share).1);
         let rows = most.ceil() as u64;
         Some(OrHash { rows, counts_ahead, access: access.clone(), builds_left, is_expected })
     }

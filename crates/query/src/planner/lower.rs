@@ -93,7 +93,7 @@ impl Lowering<'_> {
             AccessKind::IndexFetch | AccessKind::AdaptiveFetch => {
                 let or_scan = |it: &super::access::OrScan| {
                     let range = self.tables.range(table, 0, &it.bounds)?;
-                    Ok::<_, QueryError>(OrScan { entries: it.entries, range })
+                    Ok::<_, QueryError>(OrScan { entries: it.entries, range, has_share: it.has_share })
                 };
                 let or_scan = access.or_scan.as_ref().map(or_scan).transpose()?;
                 Plan::IndexFetch { source, index: index(), range, or_scan }

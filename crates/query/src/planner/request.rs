@@ -313,7 +313,7 @@ impl Right {
     fn shares(&self) -> usize {
         match self {
             Right::BlockNestedLoops(access) | Right::Hash(access) => 1 + access.shares(),
-            Right::IndexNestedLoops(_, or_hash) => 2 + or_hash.as_ref().map_or(0, |it| it.access.shares()),
+            Right::IndexNestedLoops(_, or_hash) => 1 + or_hash.as_ref().map_or(0, |it| it.access.shares()),
             Right::SortMerge(access) => 3 + access.shares(),
             Right::IndexSortMerge(_) => 3,
         }

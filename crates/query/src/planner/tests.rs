@@ -279,7 +279,7 @@ const JOINED: &[&[f64]] = &[&[300_000.0, 300_000.0, 25.0], &[3e6, 300_000.0, 3.0
 fn joins_are_by_index_while_few_rows_match_and_by_hash_when_many_do() {
     let tables = customers_and_orders();
     let flash = spilling(nvme());
-    let by_hash = "table scan of orders; hash join with table scan of customer";
+    let by_hash = "adaptive fetch of customer by c_by_key, a range, likely a scan; adaptive index nested loops join with orders by o_by_customer, likely by hash";
     let by_lookup = "index fetch of customer by c_by_key, a range; index nested loops join with orders";
     // What is compared with x: the customers' keys, the orders', or a column of customers.
     let cases: [(Predicate, &Costs, &str); 6] = [
@@ -408,5 +408,61 @@ fn joins_are_adaptive_unless_a_hint_or_the_lack_of_a_spill_device_forbids_it() {
         (250_000, Some(JoinMethod::Hash), &flash, hash),
     ] {
         assert_eq!(chosen(&left_joined(&tables, customers, method), costs, JOINED), expected);
+    }
+}
+
+/// Customers by a range of the key that orders have, too: what is thought of it is wrong of both.
+#[test]
+fn wrong_estimates_leave_a_join_adaptive_and_move_its_break_even_little() {
+    let tables = customers_and_orders();
+    let (costs, uniform) = (spilling(nvme()), Uniform { tables: &tables, values: JOINED });
+    let request = request(&tables, vec![equal(0, 4), less(0, 3000)], &[0, 2, 3, 5]);
+    let most = |factor: f64| {
+        let found = plan(&request, &Misjudged::new(&uniform, factor), &costs).expect("a plan").remove(0);
+        let or_hash = or_hash(&found).unwrap_or_else(|| panic!("{factor}: {}", found.describe(&request)));
+        assert!(or_hash.counts_ahead && or_hash.builds_left, "{factor}: {or_hash:?}");
+        assert_eq!(or_hash.is_expected, factor > 1.0);
+        assert!(or_hash.access.shares() == 0, "{factor}: a fetch would be of as many: {or_hash:?}");
+        or_hash.rows as f64
+    };
+    let (few, many) = (most(0.01), most(100.0));
+    assert!(few > 10_000.0 && many < 100_000.0 && (0.5..2.0).contains(&(few / many)), "{few} {many}");
+}
+
+/// Its left rows are the build side that the hash join would have, with the same memory.
+#[test]
+fn an_adaptive_join_is_planned_to_cost_what_a_hash_join_does() {
+    let tables = customers_and_orders();
+    for memory_bytes in [4e6, 64e6] {
+        let costs = Costs { memory_bytes, ..spilling(nvme()) };
+        let first = |order: Vec<usize>, method: Option<(usize, JoinMethod)>| {
+            let mut request = request(&tables, vec![equal(1, 4), less(1, 200_000)], &[0, 2, 3, 5]);
+            request.hints.order = Some(order);
+            request.hints.joins = method.into_iter().collect();
+            plan(&request, &Uniform { tables: &tables, values: JOINED }, &costs).expect("a plan").remove(0)
+        };
+        let adaptive = first(vec![0, 1], None);
+        assert!(or_hash(&adaptive).is_some_and(|it| it.is_expected), "{adaptive:?}");
+        let hash = first(vec![1, 0], Some((0, JoinMethod::Hash)));
+        assert!((0.94..1.0).contains(&(adaptive.us / hash.us)), "{} {}", adaptive.us, hash.us);
+        assert!((0.99..1.01).contains(&(adaptive.spilled_bytes / hash.spilled_bytes.max(1.0)).max(1.0)));
+    }
+}
+
+#[test]
+fn a_small_pool_reads_less_at_once() {
+    let t = two_million();
+    let us = |pool_pages: f64, kind: AccessKind, path: usize| {
+        let mut request = request(std::slice::from_ref(&t), vec![less(1, 2000)], &[0, 1, 2, 3]);
+        request.hints.access = vec![(0, kind, path)];
+        let costs = Costs { pool_pages, ..nvme() };
+        plan(&request, &Uniform { tables: std::slice::from_ref(&t), values: &[VALUES] }, &costs)
+            .expect("a plan")[0]
+            .us
+    };
+    for (kind, path) in [(AccessKind::TableScan, 0), (AccessKind::IndexFetch, 1)] {
+        let [little, enough, much] = [256.0, 4096.0, 65_536.0].map(|pool_pages| us(pool_pages, kind, path));
+        assert!(little > 1.3 * enough, "{kind:?}: {little} {enough}");
+        assert!((0.9..1.01).contains(&(much / enough)), "{kind:?}: {enough} {much}");
     }
 }

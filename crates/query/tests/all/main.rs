@@ -3,6 +3,7 @@
 
 mod broken_operators_are_noticed;
 mod common;
+mod joins_count_before_they_choose;
 mod naive;
 mod plans_agree_with_a_naive_evaluator;
 mod queries_end_when_asked;

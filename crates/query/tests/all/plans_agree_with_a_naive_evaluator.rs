@@ -102,9 +102,10 @@ pub fn random_access(rng: &mut Rng, of: &Filled) -> Plan {
         1 => Plan::IndexScan { source, range: index_range(rng, of, &index), index, direction },
         2 => {
             let range = index_range(rng, of, &index);
-            let or_scan = rng
-                .one_in(2)
-                .then(|| OrScan { entries: rng.below(2 * of.rows.len() as u64 + 1), range: KeyRange::all() });
+            let or_scan = rng.one_in(2).then(|| {
+                let (entries, has_share) = (rng.below(2 * of.rows.len() as u64 + 1), !rng.one_in(4));
+                OrScan { entries, range: KeyRange::all(), has_share }
+            });
             Plan::IndexFetch { source, range, index, or_scan }
         }
         _ => {
@@ -184,12 +185,16 @@ pub fn agree(seed: u64, make: impl Fn(&mut Rng, &[Filled]) -> Plan, sizes: &[u64
 fn random_or_hash(rng: &mut Rng, of: &Filled, right: &Source) -> Option<OrHash> {
     let rows = [0, 1, rng.below(8), rng.below(of.rows.len() as u64 + 1), 10_000][rng.below(5) as usize];
     let scan = match rng.below(3) {
-        // A fetch has memory of its own.
+        // A fetch has memory of its own, or little.
         0 => Plan::IndexFetch {
             source: right.clone(),
             index: random_index(rng, of),
             range: KeyRange::all(),
-            or_scan: None,
+            or_scan: rng.one_in(2).then(|| OrScan {
+                entries: [0, 10_000][rng.below(2) as usize],
+                range: KeyRange::all(),
+                has_share: false,
+            }),
         },
         _ => Plan::scan(right.clone()),
     };
@@ -321,7 +326,7 @@ fn access_paths_and_operators_above_them() {
         let plan = random_access(rng, of);
         random_upper(rng, plan)
     };
-    let spilled: u64 = (0..80).map(|seed| agree(seed, make, &[0, 1, 10, 300, 1500], &[20, 400, 6000])).sum();
+    let spilled: u64 = (0..120).map(|seed| agree(seed, make, &[0, 1, 10, 300, 1500], &[20, 400, 6000])).sum();
     assert!(spilled >= 10, "sorts of {spilled} plans used the spill device");
 }
 

@@ -2,13 +2,14 @@
 //! what it had on the spill device.
 
 use crate::common::{Filled, World, random_table, rest, spill};
+use crate::joins_count_before_they_choose::adaptive;
 use firndb_base::clock;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_device::*;
 use firndb_query::{
-    Comparison, JoinKind, On, OrHash, Plan, Predicate, Query, QueryErrorKind, QueryOptions, SortColumn,
+    Comparison, JoinKind, On, Plan, Predicate, Query, QueryErrorKind, QueryOptions, SortColumn,
 };
 use firndb_query::{Source, SpillSpace};
 use firndb_txn::{CancelToken, Isolation};
@@ -73,14 +74,11 @@ fn a_cancelled_query_gives_back_what_it_had_wherever_it_was() {
     let (left, right) = (all(&tables[0]), all(&tables[1]));
     let joins = [
         Plan::SortMerge { left: left.clone(), right: right.clone(), on: on.clone() },
-        Plan::HashJoin { left: left.clone(), right: right.clone(), on: on.clone() },
-        Plan::IndexNestedLoops {
-            left,
-            right: Source::new(&tables[1].table).unwrap(),
-            index: Some(tables[1].table.index("by_k").unwrap()),
-            on,
-            or_hash: Some(OrHash { rows: 300, counts_ahead: true, scan: right, builds_left: false }),
-        },
+        Plan::HashJoin { left, right, on },
+        // By hash, by hash with the other build side, and by lookups.
+        adaptive(&tables, JoinKind::Inner, 300, true),
+        adaptive(&tables, JoinKind::LeftOuter, 300, false),
+        adaptive(&tables, JoinKind::LeftOuter, 1000, false),
     ];
     for join in joins {
         let plan = join.sort(&[SortColumn { column: 0, descending: true }]);

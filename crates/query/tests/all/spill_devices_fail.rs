@@ -2,6 +2,7 @@
 //! an error that says so, never with wrong rows, and costs the database nothing.
 
 use crate::common::{Filled, World, random_table, rest, run, spill};
+use crate::joins_count_before_they_choose::adaptive;
 use crate::naive::evaluate;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -16,7 +17,7 @@ fn world() -> (World, Vec<Filled>) {
     (world, tables)
 }
 
-fn plans(tables: &[Filled]) -> [Plan; 3] {
+fn plans(tables: &[Filled]) -> [Plan; 5] {
     let all = |of: &Filled| Box::new(Plan::scan(Source::new(&of.table).unwrap()));
     let on = || On::keys(JoinKind::LeftOuter, &[(1, 1)]);
     let (left, right) = (all(&tables[0]), all(&tables[1]));
@@ -24,6 +25,8 @@ fn plans(tables: &[Filled]) -> [Plan; 3] {
         all(&tables[0]).sort(&[SortColumn { column: 1, descending: false }]),
         Plan::SortMerge { left: left.clone(), right: right.clone(), on: on() }.count(),
         Plan::HashJoin { left, right, on: on() }.count(),
+        adaptive(tables, JoinKind::Inner, 10, true).count(),
+        adaptive(tables, JoinKind::LeftOuter, 1000, false).count(),
     ]
 }
 
@@ -88,12 +91,12 @@ fn the_nth_call_that_goes_wrong_never_gives_wrong_rows() {
 fn a_full_device_and_none_are_errors_of_kind_full() {
     let (world, tables) = world();
     for plan in plans(&tables) {
-        let small = spill(256 << 10);
+        let small = spill(128 << 10);
         let error = run(&plan, &options(&small), &mut world.begin()).unwrap_err();
         assert!(error.kind == QueryErrorKind::Full && error.message.contains("spill_bytes"), "{error}");
         assert_eq!(small.used_bytes(), 0);
         // The file system is full before the limit is reached.
-        let device = MemoryDevice::with("spill", 512, 300 << 10);
+        let device = MemoryDevice::with("spill", 512, 150 << 10);
         let small = SpillSpace::open(Arc::new(device), 64 << 20).unwrap();
         let error = run(&plan, &options(&small), &mut world.begin()).unwrap_err();
         assert!(error.kind == QueryErrorKind::Full && error.message.contains("is full"), "{error}");

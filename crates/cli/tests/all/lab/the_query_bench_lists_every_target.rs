@@ -47,6 +47,22 @@ fn plans_by_wrong_estimates_are_measured_beside_fixed_ones() {
     assert!(rows.len() == 20 && plans(false) > 0 && plans(true) > 0, "{rows:?}");
 }
 
+/// In real time, which only a release build is held to.
+#[test]
+fn planning_is_timed() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("out.json");
+    let line = "lab bench query --figure planning --profile nvme";
+    let ran = run(dir.path(), &format!("{line} --json {}", json.display())).ended(0);
+    let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let of = |target: &&Value| target["name"].as_str().unwrap().starts_with("planning");
+    let target = result["targets"].as_array().unwrap().iter().find(of).unwrap();
+    match cfg!(debug_assertions) {
+        true => assert!(ran.out.contains("only a release build"), "{}", ran.out),
+        false => assert!(target["value"].as_f64().unwrap() > 1.0, "{target}"),
+    }
+}
+
 #[test]
 fn what_is_asked_for_wrongly_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@ mod joins;
 mod machine;
 mod one_table;
 mod planner;
+mod planning;
 mod targets;
 mod ways;
 
@@ -25,14 +26,15 @@ use firndb_workloads::results::Conditions;
 use serde_json::json;
 use std::sync::Arc;
 
-const FIGURES: [&str; 4] = ["4-2", "5-1", "planner", "adaptive"];
+const FIGURES: [&str; 5] = ["4-2", "5-1", "planner", "adaptive", "planning"];
 const TABLES: [&str; 1] = ["5.1"];
 
 /// `firn lab bench query`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchQuery {
     /// A figure: `4-2`, an index against a scan; `5-1`, four joins; `planner`, its choice beside
-    /// every forced plan; `adaptive`, its choice by wrong estimates; again for more
+    /// every forced plan; `adaptive`, its choice by wrong estimates; `planning`, its time; again
+    /// for more
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(FIGURES),
           required_unless_present_any = ["all", "table"])]
     pub figure: Vec<String>,
@@ -141,6 +143,10 @@ impl Bench<'_> {
         }
         if self.wants("adaptive") {
             figures.push(adaptive::figure(self)?);
+        }
+        if self.wants("planning") {
+            let drives = self.drives(&planning::DRIVES)?;
+            figures.push(planning::figure(&drives, self.args.running.seed)?);
         }
         Ok(figures)
     }
