@@ -14,6 +14,7 @@
 //! * devices that come, go and fail: `log_array`, `log_array_state`, `log_device_failure`, `cache`,
 //!   `cache_changes`.
 
+mod analyses;
 pub(crate) mod analysis;
 pub(crate) mod archive_needed;
 pub(crate) mod archiver;
@@ -65,6 +66,7 @@ mod table_walk;
 pub(crate) mod testing;
 pub(crate) mod threads;
 
+use crate::engine::analyses::Analyses;
 use crate::engine::archive_needed::ArchiveNeed;
 use crate::engine::archiver::Archiver;
 use crate::engine::background_recovery::BackgroundRecovery;
@@ -145,6 +147,8 @@ pub(crate) struct Engine {
     /// Held by the compaction that runs.
     pub compacting: Mutex<()>,
     pub options: Options,
+    /// Analyses in the background.
+    analyses: Analyses,
     /// What queries share.
     pub queries: Queries,
     closed: AtomicBool,
@@ -203,6 +207,7 @@ impl Engine {
             settling_shadows: ranks::SHADOW_HOLDS.mutex(()),
             maintaining: Mutex::default(),
             compacting: ranks::COMPACTING.mutex(()),
+            analyses: Analyses::new(options),
             queries: Queries::new(options),
             options: options.clone(),
             closed: AtomicBool::new(false),
