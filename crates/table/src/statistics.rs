@@ -322,7 +322,7 @@ mod tests {
         let index = "01 08000000 bc02000000000000 02 \
                      000000000000f03f 0000000000000c40 0000000000003440 0000000000c86240";
         let sample = "02 03 026b31 036f6e65 026b32 00 00 0178";
-        let expected = [head, index, sample, "3f14ad29"].concat().replace(' ', "");
+        let expected = [head, index, sample, "1e25dda5"].concat().replace(' ', "");
         assert_eq!(hex, expected);
     }
 }
