@@ -295,11 +295,20 @@ impl Scenario {
         self
     }
 
+    /// Has tables analyzed while a round lasts, though they have few rows.
+    fn analyses(&self, options: Options) -> Options {
+        match self.seed % 3 {
+            2 => options,
+            _ => options.analyze_every(Duration::from_millis(3), 1),
+        }
+    }
+
     /// The options for opening and creating.
     #[must_use]
     pub fn options(&self) -> Options {
         let comparator = Comparator { hedging: self.hiding, ..Comparator::default() };
-        let mut options = Options::new()
+        let mut options = self
+            .analyses(Options::new())
             .page_size(self.page_size)
             .buffer_bytes(self.frames * self.page_size * 17 / 16 + self.delta_bytes.unwrap_or(0))
             .tuning(|tuning| tuning.version_bytes(self.version_bytes))
@@ -319,10 +328,6 @@ impl Scenario {
         }
         if let Some(time) = self.recovery_time {
             options = options.recovery_time(time);
-        }
-        if self.seed % 3 != 2 {
-            // While a round lasts, though tables have few rows.
-            options = options.analyze_every(Duration::from_millis(3), 1);
         }
         if let Some((meta_bytes, maps_per_group)) = self.store.layout {
             options = options.store_layout(meta_bytes, maps_per_group);

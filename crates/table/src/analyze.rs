@@ -7,21 +7,11 @@ use crate::catalog::Catalog;
 use crate::catalog_rows;
 use crate::error::{TableError, TableErrorKind};
 use crate::statistics::TableStatistics;
-use crate::survey::Survey;
+use crate::survey::{AnalyzeProgress, Survey};
 use crate::table::Table;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering;
 use firndb_txn::{Isolation, TxnOptions};
-
-/// How far an analysis is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AnalyzeProgress {
-    /// Rows read, and about how many there are.
-    Rows(u64, u64),
-    /// Indexes done, and how many there are.
-    Indexes(usize, usize),
-}
 
 /// What came of a piece of an analysis in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

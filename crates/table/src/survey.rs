@@ -10,7 +10,6 @@
 //! [`ROW_BYTES_MAX`], and the pages of one window's rows. Leaves are counted from the nodes above
 //! them; they may be of a moment after the snapshot.
 
-use crate::analyze::AnalyzeProgress;
 use crate::attempts::Attempts;
 use crate::error::{TableError, TableErrorKind};
 use crate::index::{Entry, IndexState};
@@ -37,6 +36,16 @@ const LEAVES_LISTED: usize = 4096;
 const ROWS_A_STEP: usize = 64;
 /// Rows from one report of progress to the next.
 const ROWS_REPORTED: u64 = 4096;
+
+/// How far an analysis is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnalyzeProgress {
+    /// Rows read, and about how many there are.
+    Rows(u64, u64),
+    /// Indexes done, and how many there are.
+    Indexes(usize, usize),
+}
 
 /// A table that is being read.
 pub struct Survey {

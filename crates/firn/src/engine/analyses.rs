@@ -11,18 +11,12 @@
 //! Closing waits for a slice. An analysis that has not ended leaves the statistics as they were.
 
 use crate::engine::Engine;
-use crate::options::Options;
+use crate::engine::analysis_state::State;
+use firndb_base::Progress;
 use firndb_base::clock::{self, Moment};
-use firndb_base::sync::Mutex;
-use firndb_base::{Progress, TreeId};
-use firndb_table::{Survey, Surveyed, Table};
-use std::collections::{BTreeMap, VecDeque};
+use firndb_table::{Survey, Surveyed};
 use std::time::Duration;
 
-/// How often tables are looked at.
-const LOOKS_EVERY: Duration = Duration::from_secs(10);
-/// As many rows have changed at least where a table is analyzed.
-const ROWS_LEAST: u64 = 1000;
 /// How long one slice reads about, and steps of it at most: time may stand still, if it is virtual.
 const SLICE: Duration = Duration::from_millis(2);
 const STEPS_A_SLICE: u32 = 256;
@@ -33,31 +27,6 @@ const REST_MIN: Duration = Duration::from_millis(1);
 const REST_MAX: Duration = Duration::from_secs(10);
 /// How long it waits for log, for a change of the table's definition, and for recovery.
 const WAIT: Duration = Duration::from_millis(200);
-
-/// Of analyses in the background.
-pub(crate) struct Analyses {
-    looks_every: Duration,
-    rows_least: u64,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    rests_until: Option<Moment>,
-    /// Tables to be looked at.
-    tables: VecDeque<Table>,
-    running: Option<(Survey, Moment)>,
-    /// Tables that are not analyzed again before some moment.
-    resting: BTreeMap<TreeId, Moment>,
-}
-
-impl Analyses {
-    pub fn new(options: &Options) -> Analyses {
-        let (looks_every, rows_least) = options.testing.analyses.unwrap_or((LOOKS_EVERY, ROWS_LEAST));
-        let state = State { rests_until: clock::now().after(looks_every), ..State::default() };
-        Analyses { looks_every, rows_least, state: Mutex::new(state) }
-    }
-}
 
 impl Engine {
     /// One slice of analyzing tables. `Idle` while it rests.

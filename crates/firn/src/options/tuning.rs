@@ -192,9 +192,9 @@ impl Tuning {
         self
     }
 
-    /// Whether the statistics of a table are made anew in the background when 1,000 rows, and a tenth
-    /// of them, have changed since [`crate::Database::analyze`] or the last time. Default: yes, with
-    /// a tenth of one thread's time at most.
+    /// Whether the statistics of a table are made anew in the background when 1,000 rows, and a
+    /// tenth of all, have changed since [`crate::Database::analyze`] or the last time. Default:
+    /// yes, with a tenth of one thread's time at most.
     #[must_use]
     pub fn analyze_in_background(mut self, analyze: bool) -> Tuning {
         self.analyze_in_background = analyze;
