@@ -5,6 +5,7 @@ use crate::json::print_json;
 use clap::Args;
 use firndb::{AnalyzeProgress, Database, STATISTICS_WINDOWS, Table, TableStatistics, TransactionOptions};
 use firndb_console::{Failure, progress, say, table};
+use firndb_workloads::wall;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -107,6 +108,7 @@ pub fn to_json(found: &TableStatistics, indexes: &[String]) -> Value {
     });
     json!({
         "rows": found.rows, "row_bytes": found.row_bytes, "leaves": found.leaves, "height": found.height,
+        "at": wall::iso8601(found.unix_us),
         "sampled": found.sample.len(), "sampled_too_long": found.sample_left_out,
         "windows": STATISTICS_WINDOWS, "indexes": indexes.collect::<Vec<_>>(),
     })

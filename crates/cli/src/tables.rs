@@ -3,6 +3,7 @@
 use crate::analyze::{self, named_indexes};
 use firndb::{Database, Error, RowCount, TableStatistics};
 use firndb_console::{say, table};
+use firndb_workloads::wall;
 use serde_json::{Map, Value, json};
 
 /// A table.
@@ -11,6 +12,8 @@ pub struct TableRows {
     /// How many rows it has, or why they cannot be counted.
     pub count: Result<RowCount, Error>,
     analyzed: Analyzed,
+    /// Rows changed since; `None` if that is not known.
+    changed: Option<u64>,
 }
 
 /// The statistics kept of a table, with the names of the indexes that they are of.
@@ -22,6 +25,7 @@ pub fn rows(db: &Database, names: &[String]) -> Vec<TableRows> {
         name: name.clone(),
         count: count(db, name),
         analyzed: analyzed(db, name),
+        changed: db.table(name).and_then(|table| db.rows_changed(&table)).ok(),
     };
     names.iter().map(rows).collect()
 }
@@ -39,23 +43,24 @@ fn analyzed(db: &Database, table: &str) -> Analyzed {
 
 /// For people.
 pub fn print(tables: &[TableRows]) {
-    let mut shown = table::new(&["table", "rows", "when analyzed"]);
-    for TableRows { name, count, analyzed } in tables {
+    let mut shown = table::new(&["table", "rows", "when analyzed", "analyzed at", "changed since"]);
+    for TableRows { name, count, analyzed, changed } in tables {
         let count = match count {
             Ok(RowCount { rows, is_exact: true }) => rows.to_string(),
             // Within 10 %.
             Ok(RowCount { rows, .. }) => format!("about {rows}"),
             Err(_) => "not known".to_owned(),
         };
-        let analyzed = match analyzed {
-            Ok(Some((statistics, _))) => statistics.rows.to_string(),
-            Ok(None) => "never".to_owned(),
-            Err(_) => "not known".to_owned(),
+        let (analyzed, at) = match analyzed {
+            Ok(Some((found, _))) => (found.rows.to_string(), wall::iso8601(found.unix_us)),
+            Ok(None) => ("never".to_owned(), String::new()),
+            Err(_) => ("not known".to_owned(), String::new()),
         };
-        shown.add_row([name.clone(), count, analyzed]);
+        let changed = changed.map_or_else(String::new, |rows| format!("about {rows}"));
+        shown.add_row([name.clone(), count, analyzed, at, changed]);
     }
     say!("\n{}", table::text(shown, 1));
-    for TableRows { name, count, analyzed } in tables {
+    for TableRows { name, count, analyzed, .. } in tables {
         match (count, analyzed) {
             (Err(damage), _) => say!("DAMAGE: {damage}"),
             (_, Err(error)) => say!("statistics of {name}: {error}; firn analyze makes new ones"),
@@ -72,10 +77,14 @@ pub fn to_json(tables: &[TableRows]) -> Map<String, Value> {
             Err(error) => json!({"trouble": error.to_string()}),
         };
         match &table.count {
-            Ok(count) => json!({"rows": count.rows, "exact": count.is_exact, "statistics": statistics}),
-            Err(error) => {
-                json!({"rows": null, "exact": false, "trouble": error.to_string(), "statistics": statistics})
-            }
+            Ok(count) => json!({
+                "rows": count.rows, "exact": count.is_exact, "statistics": statistics,
+                "changed_since": table.changed,
+            }),
+            Err(error) => json!({
+                "rows": null, "exact": false, "trouble": error.to_string(), "statistics": statistics,
+                "changed_since": table.changed,
+            }),
         }
     };
     tables.iter().map(|table| (table.name.clone(), of(table))).collect()

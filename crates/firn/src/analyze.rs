@@ -31,6 +31,17 @@ impl Database {
         Ok(statistics)
     }
 
+    /// About how many rows of a table were inserted, changed or deleted since it was analyzed; all
+    /// that it has, if it never was. When a tenth was, it is analyzed in the background
+    /// ([`crate::Tuning::analyze_in_background`]). After an opening the count begins with what the
+    /// shape of the table's tree tells of rows that came and went.
+    ///
+    /// Errors: those of reading.
+    pub fn rows_changed(&self, table: &Table) -> Result<u64, Error> {
+        self.engine().check_open()?;
+        Ok(self.engine().catalog.rows_changed(&table.inner)?)
+    }
+
     /// What the last [`Database::analyze`] found of a table; `None` if there was none.
     ///
     /// Errors: `Damaged` or `TooNew` if what is kept cannot be used: analyze the table again.

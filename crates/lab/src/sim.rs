@@ -181,7 +181,7 @@ fn tell(report: &SwarmReport, took: Duration) {
     say!(
         "{} seeds in {:.1} s ({:.1} a second): {} commits, {} rolled back, {} of unknown fate; {} openings, {} power \
          cuts, {} faults, {} damaged and said so; {} pages got lower numbers, {} were compared with what had been \
-         written, {} layouts chosen, {} states restored; {:.1} s of virtual time, {:.0} times round the log, {:.1} million steps",
+         written, {} layouts chosen, {} tables analyzed, {} states restored; {:.1} s of virtual time, {:.0} times round the log, {:.1} million steps",
         report.seeds,
         took.as_secs_f64(),
         report.seeds as f64 / took.as_secs_f64(),
@@ -195,6 +195,7 @@ fn tell(report: &SwarmReport, took: Duration) {
         total.renumbered,
         total.pages_compared,
         total.laid_out,
+        total.analyzed,
         total.restored,
         total.time.as_secs_f64(),
         total.laps,

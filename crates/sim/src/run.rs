@@ -48,6 +48,8 @@ pub struct Summary {
     pub renumbered: u64,
     /// Layouts that the engine chose for a table, whose pages it then moved.
     pub laid_out: u64,
+    /// Tables that had statistics in the end.
+    pub analyzed: u64,
     /// Pages read below DRAM that were compared with what had been written.
     pub pages_compared: u64,
     /// Pages read and written below DRAM that were compared with their base and their changes.
@@ -378,6 +380,12 @@ impl Story {
             Ok(report) if self.spoilt => self.say(format!("check: {:?}", report.damage)),
             Ok(report) => self.accuse(format!("check: {:?}", report.damage)),
             Err(error) => self.judge_error("check", &error, false),
+        }
+        for name in db.table_names() {
+            match db.table(&name).and_then(|table| db.table_statistics(&table)) {
+                Ok(found) => self.summary.analyzed += u64::from(found.is_some()),
+                Err(error) => self.judge_error("reading statistics", &error, self.spoilt),
+            }
         }
     }
 

@@ -295,11 +295,20 @@ impl Scenario {
         self
     }
 
+    /// Has tables analyzed while a round lasts, though they have few rows.
+    fn analyses(&self, options: Options) -> Options {
+        match self.seed % 3 {
+            2 => options,
+            _ => options.analyze_every(Duration::from_millis(3), 1),
+        }
+    }
+
     /// The options for opening and creating.
     #[must_use]
     pub fn options(&self) -> Options {
         let comparator = Comparator { hedging: self.hiding, ..Comparator::default() };
-        let mut options = Options::new()
+        let mut options = self
+            .analyses(Options::new())
             .page_size(self.page_size)
             .buffer_bytes(self.frames * self.page_size * 17 / 16 + self.delta_bytes.unwrap_or(0))
             .tuning(|tuning| tuning.version_bytes(self.version_bytes))

@@ -67,6 +67,7 @@ impl SwarmReport {
         total.restored += one.restored;
         total.renumbered += one.renumbered;
         total.laid_out += one.laid_out;
+        total.analyzed += one.analyzed;
         total.pages_compared += one.pages_compared;
         total.bases_judged += one.bases_judged;
         total.laps += one.laps;

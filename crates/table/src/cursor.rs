@@ -10,7 +10,6 @@ use crate::range::KeyRange;
 use crate::state::State;
 use crate::table::Table;
 use crate::walk::Walk;
-use firndb_base::sync::Arc;
 use firndb_btree::{Direction, Tree};
 use firndb_txn::{Keep, StatementView, Transaction, TxnToken};
 
@@ -148,9 +147,9 @@ impl Cursor {
         if self.step_in_batch(txn) {
             return Ok(Some(self.current()));
         }
-        let state: Arc<State> = self.table.shared.take_state(txn)?;
+        let (state, changed) = self.table.shared.take_state(txn)?;
         let found = self.read_next(txn, &state);
-        self.table.shared.keep_state(txn, state);
+        self.table.shared.keep_state(txn, state, changed);
         Ok(match found? {
             Some(Found::InBatch) => Some(self.current()),
             Some(Found::Apart) => Some((self.current().0, &self.row)),

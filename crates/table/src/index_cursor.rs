@@ -80,10 +80,10 @@ impl IndexCursor {
     ///
     /// Errors: as [`crate::cursor::Cursor::next`].
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<IndexRow<'_>>, TableError> {
-        let state: Arc<State> = self.index.table.shared.take_state(txn)?;
+        let (state, changed) = self.index.table.shared.take_state(txn)?;
         let found = self.read_next(txn, &state);
         let found = found.and_then(|found| found.then(|| self.current(&state)).transpose());
-        self.index.table.shared.keep_state(txn, state);
+        self.index.table.shared.keep_state(txn, state, changed);
         found
     }
 

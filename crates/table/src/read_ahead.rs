@@ -37,6 +37,8 @@ pub(crate) struct ReadAhead {
     /// Each leaf of the scan, an index, has many other pages read for its rows: few leaves are
     /// worth having ahead, since they would be gone again.
     pub(crate) is_beside_rows: bool,
+    /// The scan is background work: it leaves nothing in DRAM, and has little read ahead.
+    pub(crate) is_in_background: bool,
     /// Leaves that the scan has come past.
     pub(crate) visited: usize,
     /// What a short scan does without.
@@ -66,11 +68,8 @@ impl ReadAhead {
 
     /// What the scan uses its next leaf for.
     pub(crate) fn page_use(&self, tree: &Tree) -> PageUse {
-        if self.visited < tree.pool().working_set_of_a_scan().max(ALONE) {
-            PageUse::Working
-        } else {
-            PageUse::Once
-        }
+        let is_short = self.visited < tree.pool().working_set_of_a_scan().max(ALONE);
+        if is_short && !self.is_in_background { PageUse::Working } else { PageUse::Once }
     }
 
     /// Notes that the scan has come past a leaf, and continues at `from`, up to `to`.
@@ -88,6 +87,7 @@ impl ReadAhead {
             return;
         }
         let most = if self.is_beside_rows { LEAVES_BESIDE_ROWS } else { usize::MAX };
+        let most = if self.is_in_background { tree.pool().read_window().min(most) } else { most };
         let most = tree.pool().read_ahead_pages().min(most);
         let share = self.visited / SHARE;
         let doubled = if self.is_whole || to.is_some() { (2 * window.size).max(FIRST) } else { 0 };

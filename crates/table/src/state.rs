@@ -11,6 +11,7 @@
 
 use crate::definition::Definition;
 use crate::error::{TableError, TableErrorKind};
+use crate::freshness::Freshness;
 use crate::index::{IndexDefinition, IndexState, RowSource};
 use crate::large::{self, Reference, ValueId};
 use crate::large_read::{self, Behind};
@@ -26,7 +27,7 @@ use firndb_base::sync::{Arc, Mutex, RwLock};
 use firndb_base::{TreeId, TxnId};
 use firndb_btree::Tree;
 use firndb_buffer::BufferPool;
-use firndb_txn::{Transaction, TxnManager};
+use firndb_txn::{Keepable, Transaction, TxnManager};
 
 /// A table at one moment.
 pub(crate) struct State {
@@ -43,6 +44,17 @@ pub(crate) struct State {
     /// Rows were loaded with the table, as if they had always been there: snapshots taken before
     /// this transaction must not see them.
     pub(crate) usable_past: Option<TxnId>,
+    /// Rows changed since the table was analyzed, about; one count for all states of the table.
+    pub(crate) rows_changed: Arc<AtomicU64>,
+}
+
+impl Keepable for State {
+    /// Not one atomic operation, which would be a noticeable part of what a short transaction's
+    /// locks cost: when two threads add at the same time, one of the counts may be lost.
+    fn rows_changed(&self, rows: u32) {
+        let before = self.rows_changed.load(Ordering::Relaxed);
+        self.rows_changed.store(before + u64::from(rows), Ordering::Relaxed);
+    }
 }
 
 impl State {
@@ -82,6 +94,7 @@ impl State {
             indexes_need_value,
             generation,
             usable_past: None,
+            rows_changed: Arc::default(),
         }
     }
 
@@ -109,6 +122,7 @@ impl State {
         let (tree, large) = (self.tree.clone(), self.large.clone());
         let mut state = State::new(definition, tree, large, indexes, self.generation + 1);
         state.usable_past = self.usable_past;
+        state.rows_changed = self.rows_changed.clone();
         assert_eq!(state.definition.indexes.len(), state.indexes.len());
         for (defined, live) in state.definition.indexes.iter().zip(&state.indexes) {
             assert!(*defined == live.definition && defined.tree == live.tree.id());
@@ -342,6 +356,8 @@ pub(crate) struct Shared {
     pub(crate) statistics_version: AtomicU64,
     /// The statistics as they were read last, with the version that they are of. Held briefly.
     pub(crate) statistics: Mutex<Option<(u64, Option<Arc<TableStatistics>>)>>,
+    /// How the statistics stand to the table. Locked alone.
+    pub(crate) freshness: Mutex<Freshness>,
 }
 
 impl Shared {
@@ -358,6 +374,7 @@ impl Shared {
             definition_change: ranks::DEFINITION.mutex(()),
             statistics_version: AtomicU64::new(0),
             statistics: Mutex::default(),
+            freshness: Mutex::default(),
         }
     }
 
@@ -399,28 +416,45 @@ impl Shared {
         statement: impl FnOnce(&mut Transaction, &State) -> Result<R, TableError>,
     ) -> Result<R, TableError> {
         // Held to the end: it keeps the tree from being cleared under the statement.
-        let state: Arc<State> = self.take_state(txn)?;
+        let (state, changed) = self.take_state(txn)?;
         let outcome = statement(txn, &state);
-        self.keep_state(txn, state);
+        self.keep_state(txn, state, changed);
         outcome
     }
 
-    /// The present state, for a statement of `txn`, which returns it by [`Shared::keep_state`].
+    /// As [`Shared::run`], of a statement that changes as many rows as `rows` says of its outcome.
     #[inline]
-    pub(crate) fn take_state(&self, txn: &mut Transaction) -> Result<Arc<State>, TableError> {
+    pub(crate) fn run_change<R>(
+        &self,
+        txn: &mut Transaction,
+        statement: impl FnOnce(&mut Transaction, &State) -> Result<R, TableError>,
+        rows: impl FnOnce(&R) -> u32,
+    ) -> Result<R, TableError> {
+        let (state, changed) = self.take_state(txn)?;
+        let outcome = statement(txn, &state);
+        let rows = outcome.as_ref().map_or(0, rows);
+        self.keep_state(txn, state, changed.saturating_add(rows));
+        outcome
+    }
+
+    /// The present state, for a statement of `txn`, and the rows of the table that it has changed:
+    /// the statement returns both by [`Shared::keep_state`].
+    #[inline]
+    pub(crate) fn take_state(&self, txn: &mut Transaction) -> Result<(Arc<State>, u32), TableError> {
         self.check_owner(txn)?;
-        let is_present = |state: &Arc<State>| self.generation.load(Ordering::SeqCst) == state.generation;
-        match txn.kept().take::<State>(self.id).filter(is_present) {
-            Some(state) => Ok(state),
-            None => self.state_for(txn),
+        match txn.kept().take::<State>(self.id) {
+            Some((state, changed)) if self.generation.load(Ordering::SeqCst) == state.generation => {
+                Ok((state, changed))
+            }
+            other => Ok((self.state_for(txn)?, other.map_or(0, |(_, changed)| changed))),
         }
     }
 
     /// Keeps the state with the transaction: its next statement shares no memory with other threads
     /// to get it.
     #[inline]
-    pub(crate) fn keep_state(&self, txn: &mut Transaction, state: Arc<State>) {
-        txn.kept().put(self.id, state);
+    pub(crate) fn keep_state(&self, txn: &mut Transaction, state: Arc<State>, changed: u32) {
+        txn.kept().put(self.id, state, changed);
     }
 
     /// Whether `txn` is of this database, and the table is not dropped.

@@ -10,7 +10,7 @@ use firndb_base::codec::{Malformed, Reader, Writer};
 use firndb_base::{TreeId, crc32c};
 
 /// Version of the format that this code writes and reads.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// Bytes of a table's statistics, at most.
 pub(crate) const MAX_BYTES: usize = 64 << 10;
 /// Rows that are drawn for the sample.
@@ -19,7 +19,7 @@ pub const SAMPLE_ROWS: usize = 1000;
 pub const WINDOWS: [usize; 4] = [1, 100, 1000, 10_000];
 
 /// A table as it was when it was analyzed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableStatistics {
     /// Rows in the snapshot.
     pub rows: u64,
@@ -29,6 +29,10 @@ pub struct TableStatistics {
     pub leaves: u64,
     /// Levels of it; 1 if the root is a leaf.
     pub height: u8,
+    /// How many rows the tree's shape let expect: what it lets expect later tells how it has grown.
+    pub estimate: u64,
+    /// When that was: microseconds since the beginning of 1970.
+    pub unix_us: u64,
     /// The indexes that were ready.
     pub indexes: Vec<IndexStatistics>,
     /// Rows drawn uniformly from all rows, or all of them if there are no more than
@@ -102,6 +106,8 @@ impl TableStatistics {
         out.put_u64(self.row_bytes);
         out.put_u64(self.leaves);
         out.put_u8(self.height);
+        out.put_u64(self.estimate);
+        out.put_u64(self.unix_us);
         out.put_varint(self.indexes.len() as u64);
         for index in &self.indexes {
             out.put_u32(index.tree.0);
@@ -154,6 +160,7 @@ impl TableStatistics {
             return Err(Malformed { what: "they are another table's" });
         }
         let (rows, row_bytes, leaves, height) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u8()?);
+        let (estimate, unix_us) = (reader.u64()?, reader.u64()?);
         let mut indexes = Vec::new();
         for _ in 0..reader.varint_max(MAX_INDEXES)? {
             indexes.push(IndexStatistics::decode(reader)?);
@@ -168,7 +175,17 @@ impl TableStatistics {
             return Err(Malformed { what: "there are bytes past their end" });
         }
         let sample_left_out = sample_left_out as u32;
-        Ok(TableStatistics { rows, row_bytes, leaves, height, indexes, sample, sample_left_out })
+        Ok(TableStatistics {
+            rows,
+            row_bytes,
+            leaves,
+            height,
+            estimate,
+            unix_us,
+            indexes,
+            sample,
+            sample_left_out,
+        })
     }
 }
 
@@ -213,6 +230,8 @@ mod tests {
             row_bytes: 30_000_000,
             leaves: 8000,
             height: 3,
+            estimate: 310_000,
+            unix_us: 1_000_000,
             indexes: vec![index(8, 700), index(9, 900)],
             sample: vec![sampled(b"k1", b"one"), sampled(b"k2", b""), sampled(b"", b"x")],
             sample_left_out: 2,
@@ -262,7 +281,7 @@ mod tests {
     #[test]
     fn a_count_past_its_bytes_takes_no_memory() {
         let mut body = statistics().encode(TreeId(7));
-        body.truncate(1 + 4 + 3 * 8 + 1);
+        body.truncate(1 + 4 + 3 * 8 + 1 + 2 * 8);
         body.put_varint(u64::MAX);
         let checksum = crc32c(&body);
         body.put_u32(checksum);
@@ -298,11 +317,12 @@ mod tests {
         statistics.indexes.truncate(1);
         let bytes = statistics.encode(TreeId(7));
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let head = "01 07000000 e093040000000000 80c3c90100000000 401f000000000000 03";
+        let head = "02 07000000 e093040000000000 80c3c90100000000 401f000000000000 03 \
+                    f0ba040000000000 40420f0000000000";
         let index = "01 08000000 bc02000000000000 02 \
                      000000000000f03f 0000000000000c40 0000000000003440 0000000000c86240";
         let sample = "02 03 026b31 036f6e65 026b32 00 00 0178";
-        let expected = [head, index, sample, "3f14ad29"].concat().replace(' ', "");
+        let expected = [head, index, sample, "1e25dda5"].concat().replace(' ', "");
         assert_eq!(hex, expected);
     }
 }

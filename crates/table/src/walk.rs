@@ -91,6 +91,11 @@ impl Walk {
         self.ahead.is_beside_rows = is_for_rows;
     }
 
+    /// Whether it is background work.
+    pub(crate) fn is_in_background(&mut self, is_in_background: bool) {
+        self.ahead.is_in_background = is_in_background;
+    }
+
     /// Whether [`Walk::advance`] has a row without reading.
     #[inline]
     pub(crate) fn has_next(&self) -> bool {

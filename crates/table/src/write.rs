@@ -59,7 +59,7 @@ impl Table {
         value: &mut Vec<u8>,
         change: &mut dyn FnMut(&mut Vec<u8>),
     ) -> Result<bool, TableError> {
-        self.statement(txn, |txn, state| self.change_row(txn, state, key, value, change))
+        self.statement(txn, one_if, |txn, state| self.change_row(txn, state, key, value, change))
     }
 
     /// As [`Table::update_with`], of many rows, one after the other in the order of their keys, as
@@ -73,12 +73,13 @@ impl Table {
     ) -> Result<(), TableError> {
         let mut order: Vec<(&[u8], usize)> = keys.iter().map(AsRef::as_ref).zip(0..).collect();
         order.sort_unstable();
-        self.statement(txn, |txn, state| self.change_rows(txn, state, &order, change))
+        let rows = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        self.statement(txn, |()| rows, |txn, state| self.change_rows(txn, state, &order, change))
     }
 
     /// Deletes the row at `key`; false if there is none.
     pub fn delete(&self, txn: &mut Transaction, key: &[u8]) -> Result<bool, TableError> {
-        self.statement(txn, |txn, state| {
+        self.statement(txn, one_if, |txn, state| {
             let mut old = Vec::new();
             let Some(flag) = txn.remove_flagged(&state.tree, key, &mut old)? else { return Ok(false) };
             let newer = self.shared.newer(state)?;
@@ -97,22 +98,26 @@ impl Table {
         value: &[u8],
         bytes: Bytes,
     ) -> Result<(), TableError> {
-        self.statement(txn, |txn, state| {
-            bytes.check(state, key, value)?;
-            let stored = Stored::new(txn, state, key, value)?;
-            if !txn.insert_flagged(&state.tree, key, stored.row())? {
-                let message = format!(
-                    "table {:?} has a row with primary key {} already",
-                    state.definition.name,
-                    show::Bytes(key)
-                );
-                return Err(TableError::new(TableErrorKind::Duplicate, message));
-            }
-            let newer = self.shared.newer(state)?;
-            let state = newer.as_deref().unwrap_or(state);
-            self.index_new(txn, state, key, value)?;
-            stored.write_parts(txn, state)
-        })
+        self.statement(
+            txn,
+            |_| 1,
+            |txn, state| {
+                bytes.check(state, key, value)?;
+                let stored = Stored::new(txn, state, key, value)?;
+                if !txn.insert_flagged(&state.tree, key, stored.row())? {
+                    let message = format!(
+                        "table {:?} has a row with primary key {} already",
+                        state.definition.name,
+                        show::Bytes(key)
+                    );
+                    return Err(TableError::new(TableErrorKind::Duplicate, message));
+                }
+                let newer = self.shared.newer(state)?;
+                let state = newer.as_deref().unwrap_or(state);
+                self.index_new(txn, state, key, value)?;
+                stored.write_parts(txn, state)
+            },
+        )
     }
 
     pub(crate) fn put_bytes(
@@ -122,15 +127,19 @@ impl Table {
         value: &[u8],
         bytes: Bytes,
     ) -> Result<bool, TableError> {
-        self.statement(txn, |txn, state| {
-            bytes.check(state, key, value)?;
-            let stored = Stored::new(txn, state, key, value)?;
-            let mut old = txn.take_buffer();
-            let before = txn.replace_flagged(&state.tree, key, stored.row(), &mut old)?;
-            self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, &mut old)))?;
-            txn.keep_buffer(old);
-            Ok(before.is_some())
-        })
+        self.statement(
+            txn,
+            |_| 1,
+            |txn, state| {
+                bytes.check(state, key, value)?;
+                let stored = Stored::new(txn, state, key, value)?;
+                let mut old = txn.take_buffer();
+                let before = txn.replace_flagged(&state.tree, key, stored.row(), &mut old)?;
+                self.after_write(txn, state, key, &stored, value, before.map(|flag| (flag, &mut old)))?;
+                txn.keep_buffer(old);
+                Ok(before.is_some())
+            },
+        )
     }
 
     pub(crate) fn update_bytes(
@@ -140,7 +149,7 @@ impl Table {
         value: &[u8],
         bytes: Bytes,
     ) -> Result<bool, TableError> {
-        self.statement(txn, |txn, state| self.update_row(txn, state, key, value, bytes))
+        self.statement(txn, one_if, |txn, state| self.update_row(txn, state, key, value, bytes))
     }
 
     fn update_row(
@@ -271,14 +280,20 @@ impl Table {
         Ok(())
     }
 
-    /// Runs a statement; rolls it back if it fails.
+    /// Runs a statement that changes as many rows as `rows` says; rolls it back if it fails.
     fn statement<R>(
         &self,
         txn: &mut Transaction,
+        rows: impl FnOnce(&R) -> u32,
         run: impl FnOnce(&mut Transaction, &State) -> Result<R, TableError>,
     ) -> Result<R, TableError> {
-        self.shared.run(txn, |txn, state| whole_or_nothing(txn, |txn| run(txn, state)))
+        self.shared.run_change(txn, |txn, state| whole_or_nothing(txn, |txn| run(txn, state)), rows)
     }
+}
+
+/// Rows that a statement changed which returns whether it found its row.
+fn one_if(is_there: &bool) -> u32 {
+    u32::from(*is_there)
 }
 
 /// Where the bytes of a row to be written come from.

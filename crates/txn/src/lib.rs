@@ -87,7 +87,7 @@ pub use commit::CommitHandle;
 pub use error::{TxnError, TxnErrorKind};
 pub use header::RowHeader;
 pub use image_choice::{PageRecovery, WriteCosts};
-pub use kept::Kept;
+pub use kept::{Keepable, Kept};
 pub use limits::{max_key_len, max_row_len};
 pub use load::LoadedRow;
 pub use manager::{ManagerOptions, TxnManager, TxnStatistics};

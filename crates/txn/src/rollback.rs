@@ -57,6 +57,7 @@ impl Transaction {
         }
         self.ended = true;
         self.images = None;
+        self.kept.forget_changes();
         self.drop_snapshot();
         let Some(state) = self.state.take() else { return Ok(()) };
         match self.manager.roll_back_patiently(&state, &mut self.held, &WaitLimit::default()) {

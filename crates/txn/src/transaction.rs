@@ -66,7 +66,7 @@ pub struct Transaction {
     pub(crate) scratch: Vec<u8>,
     /// Lent to the layer above.
     buffer: Vec<u8>,
-    kept: Kept,
+    pub(crate) kept: Kept,
     /// Of pages that it has put.
     pub(crate) images: OfTransaction,
     /// A return to a savepoint may undo entries from this one on.

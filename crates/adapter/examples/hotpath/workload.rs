@@ -74,7 +74,7 @@ pub fn options() -> Options {
     Options::new()
         .buffer_bytes(1 << 30)
         .log(|log| log.devices(1))
-        .tuning(|tuning| tuning.version_bytes(256 << 20))
+        .tuning(|tuning| tuning.version_bytes(256 << 20).analyze_in_background(false))
 }
 
 /// What lies below a buffer that holds the database as a whole, and cannot help.

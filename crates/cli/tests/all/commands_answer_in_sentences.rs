@@ -77,7 +77,7 @@ fn stat_and_dump_show_what_is_there() {
     assert_eq!(stat["page_size"], 4096);
     assert_eq!(
         stat["tables"]["warehouse"],
-        serde_json::json!({"rows": 2, "exact": true, "statistics": null})
+        serde_json::json!({"rows": 2, "exact": true, "statistics": null, "changed_since": 2})
     );
     assert_eq!(stat["recovery"]["clean"], true);
     assert!(stat["buffer"]["misses"].as_u64().unwrap() > 0 && stat["buffer"]["pages_ahead_wasted"].is_u64());

@@ -32,6 +32,9 @@ fn all_tables_or_one_are_analyzed_and_stat_shows_it() {
     let stat = run(&dir, "stat {db} --json").ended(0).out;
     let stat: serde_json::Value = serde_json::from_str(&stat).expect("JSON");
     assert_eq!(stat["tables"]["rows"]["statistics"], *rows);
+    assert!(rows["at"].as_str().is_some_and(|at| at.starts_with("20") && at.ends_with('Z')), "{printed}");
+    assert_eq!(stat["tables"]["rows"]["changed_since"], 0);
+    run(&dir, "stat {db}").ended(0).says("changed since").says(rows["at"].as_str().expect("a time"));
     run(&dir, "check {db}").ended(0).says("no damage");
 
     run(&dir, "analyze {db} absent").ended(1).warns("absent");

@@ -76,7 +76,8 @@ impl Engine {
         Ok(progress)
     }
 
-    /// Purges versions and ghost records, frees dropped tables, learns free space and returns some.
+    /// Purges versions and ghost records, frees dropped tables, learns free space and returns some,
+    /// moves pages, analyzes tables.
     /// Does nothing if another thread is at it. With `empties` false no groups of the store are
     /// emptied.
     pub fn maintenance_step(&self, empties: bool) -> Result<Progress, Error> {
@@ -92,6 +93,7 @@ impl Engine {
             self.upkeep(Upkeep::Cache, || Ok(self.tier.step()?)),
             self.upkeep(Upkeep::Filling, || self.fill_store_member()),
             self.upkeep(Upkeep::Layouts, || self.layout_step()),
+            Ok(self.analysis_step()),
         ];
         self.consider_checkpoint();
         outcomes.into_iter().try_fold(Progress::Idle, |all, outcome| Ok(all.or(outcome?)))

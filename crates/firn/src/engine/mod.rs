@@ -14,7 +14,9 @@
 //! * devices that come, go and fail: `log_array`, `log_array_state`, `log_device_failure`, `cache`,
 //!   `cache_changes`.
 
+mod analyses;
 pub(crate) mod analysis;
+mod analysis_state;
 pub(crate) mod archive_needed;
 pub(crate) mod archiver;
 pub(crate) mod assembly;
@@ -65,6 +67,7 @@ mod table_walk;
 pub(crate) mod testing;
 pub(crate) mod threads;
 
+use crate::engine::analysis_state::Analyses;
 use crate::engine::archive_needed::ArchiveNeed;
 use crate::engine::archiver::Archiver;
 use crate::engine::background_recovery::BackgroundRecovery;
@@ -145,6 +148,8 @@ pub(crate) struct Engine {
     /// Held by the compaction that runs.
     pub compacting: Mutex<()>,
     pub options: Options,
+    /// Analyses in the background.
+    analyses: Analyses,
     /// What queries share.
     pub queries: Queries,
     closed: AtomicBool,
@@ -203,6 +208,7 @@ impl Engine {
             settling_shadows: ranks::SHADOW_HOLDS.mutex(()),
             maintaining: Mutex::default(),
             compacting: ranks::COMPACTING.mutex(()),
+            analyses: Analyses::new(options),
             queries: Queries::new(options),
             options: options.clone(),
             closed: AtomicBool::new(false),
@@ -224,10 +230,7 @@ impl Engine {
                 engine.txns.poison(TxnError::new(TxnErrorKind::Failed, error.to_string()));
             }
         });
-        if let Some(listener) = options.set_aside_listener.clone() {
-            engine.txns.on_set_aside(move |work| listener(work));
-            engine.recovery.set_aside().iter().for_each(|page| engine.txns.report_set_aside(page));
-        }
+        engine.report_what_is_set_aside();
         // Weak: the layers do not keep the engine that keeps them.
         let weak = Arc::downgrade(&engine);
         engine.txns.make_log_space_with(move |refused| {
@@ -236,6 +239,14 @@ impl Engine {
             made.map_err(|error| TxnError::new(TxnErrorKind::LogFull, error.to_string()))
         });
         engine
+    }
+
+    /// Has the listener called for what recovery has set aside, and what will be.
+    fn report_what_is_set_aside(&self) {
+        if let Some(listener) = self.options.set_aside_listener.clone() {
+            self.txns.on_set_aside(move |work| listener(work));
+            self.recovery.set_aside().iter().for_each(|page| self.txns.report_set_aside(page));
+        }
     }
 
     /// Notes that the opening found the database as its last checkpoint left it.

@@ -28,6 +28,8 @@ pub(crate) struct Testing {
     pub waits_for_late_reads: bool,
     pub layouts_every: Option<Duration>,
     pub layouts_in_turn: bool,
+    /// How often tables are looked at, and how many changed rows make one be analyzed at least.
+    pub analyses: Option<(Duration, u64)>,
 }
 
 /// With the feature `testing` only. All hold for one opening, except for the store's layout, which
@@ -111,6 +113,13 @@ impl Options {
     #[must_use]
     pub fn choose_layouts_in_turn(mut self) -> Options {
         self.testing.layouts_in_turn = true;
+        self
+    }
+    /// How often tables are looked at to be analyzed in the background, and the rows that have
+    /// changed at least in one that is.
+    #[must_use]
+    pub fn analyze_every(mut self, time: Duration, rows_least: u64) -> Options {
+        self.testing.analyses = Some((time, rows_least));
         self
     }
     /// Breaks the write-ahead rule, so that tests of crashes can show that they see failure.

@@ -52,6 +52,7 @@ pub struct Tuning {
     pub(crate) placement: Placement,
     pub(crate) page_recovery: PageRecovery,
     pub(crate) page_file_bytes: Option<usize>,
+    pub(crate) analyze_in_background: bool,
 }
 
 impl Default for Tuning {
@@ -71,6 +72,7 @@ impl Default for Tuning {
             placement: Placement::Threaded,
             page_recovery: PageRecovery::default(),
             page_file_bytes: None,
+            analyze_in_background: true,
         }
     }
 }
@@ -187,6 +189,15 @@ impl Tuning {
     #[must_use]
     pub fn page_file_bytes(mut self, bytes: usize) -> Tuning {
         self.page_file_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether the statistics of a table are made anew in the background when 1,000 rows, and a
+    /// tenth of all, have changed since [`crate::Database::analyze`] or the last time. Default:
+    /// yes, with a tenth of one thread's time at most.
+    #[must_use]
+    pub fn analyze_in_background(mut self, analyze: bool) -> Tuning {
+        self.analyze_in_background = analyze;
         self
     }
 

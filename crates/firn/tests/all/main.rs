@@ -31,6 +31,7 @@ mod recovery;
 mod store_devices;
 mod support;
 mod tables;
+mod tables_are_analyzed_in_the_background;
 mod the_map_gets_memory;
 mod threads_in_small;
 mod transact_runs_again;

@@ -103,7 +103,10 @@ pub fn options(buffer_bytes: usize) -> Options {
 
 /// The engine's own options, over one log device that is large enough for any run.
 pub fn default_options(buffer_bytes: usize) -> Options {
-    Options::new().buffer_bytes(buffer_bytes).log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off))
+    Options::new()
+        .buffer_bytes(buffer_bytes)
+        .tuning(|tuning| tuning.analyze_in_background(false))
+        .log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off))
 }
 
 /// Loads a database without a cache.

@@ -96,8 +96,8 @@ pub type AllLoaded = Made<(Data, u64, u64), Loaded>;
 
 pub fn options(buffer_bytes: u64) -> Options {
     let options = Options::new().buffer_bytes(buffer_bytes as usize).recovery_time(Duration::MAX);
-    // The whole page map, which is not what is measured.
-    let options = options.tuning(|tuning| tuning.map_bytes(32 << 20));
+    // The whole page map, which is not what is measured; and plans by the same statistics.
+    let options = options.tuning(|tuning| tuning.map_bytes(32 << 20).analyze_in_background(false));
     options.log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off))
 }
 

@@ -55,6 +55,7 @@ pub type AllLoaded = Made<(u64, u64), Loaded>;
 
 fn options(size: Size) -> Options {
     let options = Options::new().buffer_bytes(size.buffer as usize).recovery_time(Duration::MAX);
+    let options = options.tuning(|tuning| tuning.analyze_in_background(false));
     options.log(|log| log.devices(1).bytes(LOG_BYTES).hiding(Hiding::Off))
 }
 
