@@ -329,6 +329,13 @@ fn print_restart(statistics: &Statistics) {
             _ => "what they cost: this device is too slow for it",
         }
     );
+    if let Some(limit) = restart.writes_wait_from {
+        say!(
+            "    writes wait from {:.3} s on (recovery_time_limit), and have for {:.3} s",
+            limit.as_secs_f64(),
+            restart.writes_waited.as_secs_f64()
+        );
+    }
 }
 
 fn rate_origin(origin: ReadRateOrigin) -> &'static str {
@@ -350,6 +357,8 @@ fn restart_json(restart: &RestartEstimate) -> Value {
             CheckpointLimit::LogBytes => "log_bytes",
             _ => "least_distance",
         },
+        "writes_wait_from_seconds": restart.writes_wait_from.map(|limit| limit.as_secs_f64()),
+        "writes_waited_seconds": restart.writes_waited.as_secs_f64(),
     })
 }
 

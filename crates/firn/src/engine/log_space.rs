@@ -22,6 +22,8 @@ use std::time::Duration;
 const TRANSACTION_PATIENCE: Duration = Duration::from_millis(100);
 /// How long writes wait for a running backup that does not copy any log, before it is given up.
 const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a write waits at most for `recovery_time_limit`.
+const LIMIT_PATIENCE: Duration = Duration::from_secs(1);
 /// How often the waiting writes look.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -119,6 +121,27 @@ impl Engine {
             after.capacity_bytes,
             self.log_pinned_by(after.oldest)
         )))
+    }
+
+    /// Waits while a restart would take longer than `recovery_time_limit`, for the checkpoints that
+    /// shorten it.
+    pub fn keep_recovery_time_limit(&self) {
+        let time = &self.checkpointer.time;
+        let may_wait = || self.checkpointer.is_served() && self.recovery.is_complete();
+        if !time.is_over_limit(self.log.written()) || !may_wait() {
+            return;
+        }
+        // All writes look until it is kept again.
+        self.look_again_at.store(0, Ordering::Relaxed);
+        let since = clock::now();
+        while time.is_over_limit(self.log.written()) && since.elapsed() < LIMIT_PATIENCE {
+            match self.checkpointer.is_due(&self.log) {
+                true => self.checkpointer.consider(&self.log),
+                false => self.checkpointer.hurry(),
+            }
+            clock::sleep(LOOK);
+        }
+        time.waited(since.elapsed());
     }
 
     /// Waits a little for the transactions that hold the oldest log; whether none does then, so

@@ -321,6 +321,7 @@ impl Engine {
         // The log keeps a reserve of its own; writers wait earlier, so that they do not reach it in
         // normal work.
         if !space.is_tight() {
+            self.keep_recovery_time_limit();
             return Ok(());
         }
         self.look_again_at.store(0, Ordering::Relaxed);
@@ -423,6 +424,7 @@ impl Engine {
 fn checkpointer(options: &Options, superblock: &Superblock, opened: &Opened) -> Checkpointer {
     let interval = Interval::chosen(options, superblock);
     let time = RecoveryTime::new(options.recovery_time, interval.most, opened);
+    let time = options.recovery_time_limit.into_iter().fold(time, RecoveryTime::limited_to);
     Checkpointer::new(interval, time, superblock.checkpoint)
 }
 

@@ -14,6 +14,10 @@
 //! however often it changes. Where the devices do not take pages as fast as they become dirty,
 //! steps follow each other, and the log to be read is what comes while all dirty pages are written.
 //!
+//! The goal holds no write back: where devices take pages more slowly than they become dirty, the
+//! log to be read grows beyond it. Writes wait for a checkpoint while reading it would take longer
+//! than `recovery_time_limit`, and the log is longer than a few of the least distances.
+//!
 //! What a checkpoint costs decides the least distance. Each makes store, page map, record and
 //! superblock durable: some ten durable writes. So none begins before [`LEAST_BYTES`] since the
 //! last began (less where the log is small), nor before twice as much has come since as during
@@ -22,6 +26,7 @@
 
 use firndb_base::Lsn;
 use firndb_base::sync::Mutex;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_log::Log;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,6 +42,9 @@ const RATE_MAX: f64 = 400e6;
 /// The slowest drives that a log is kept on read about so, in bytes a second: less was measured
 /// beside other work, or while the machine slept.
 const RATE_MIN: f64 = 4e6;
+/// Writes wait for no log of fewer than this many of the least distances: checkpoints would follow
+/// each other, and those cost more than that log.
+const LIMIT_LEAST: u64 = 4;
 /// Bytes of log from which on what recovery took tells the rate.
 const MEASURED_LEAST: u64 = 4 << 20;
 /// A step moves the redo start by the budget over this, unless the least distance is more.
@@ -86,6 +94,10 @@ pub struct RestartEstimate {
     pub time: Duration,
     /// What decides when the next automatic checkpoint is due.
     pub limit: CheckpointLimit,
+    /// [`crate::Options::recovery_time_limit`]; `None` if writes never wait.
+    pub writes_wait_from: Option<Duration>,
+    /// How long writes have waited for that since the opening, all of them together.
+    pub writes_waited: Duration,
 }
 
 /// What decides whether a checkpoint is due for the goal, in bytes on the log's devices.
@@ -228,6 +240,10 @@ fn bounded(rate: f64) -> f64 {
 #[derive(Debug)]
 pub(crate) struct RecoveryTime {
     goal: Duration,
+    /// From here on writes wait.
+    limit: Duration,
+    /// How long they did, in microseconds.
+    waited: AtomicU64,
     /// Bytes between two checkpoints, at least.
     least: u64,
     /// Locked alone.
@@ -253,7 +269,35 @@ impl RecoveryTime {
             has_freed: true,
             rate: (bounded(rate), from),
         };
-        RecoveryTime { goal, least: LEAST_BYTES.min(interval / LEAST_SHARE), exposed: Mutex::new(exposed) }
+        RecoveryTime {
+            goal,
+            limit: goal.saturating_mul(2),
+            waited: AtomicU64::new(0),
+            least: LEAST_BYTES.min(interval / LEAST_SHARE),
+            exposed: Mutex::new(exposed),
+        }
+    }
+
+    /// The same with writes that wait from `limit` on, not from twice the goal.
+    pub fn limited_to(self, limit: Duration) -> RecoveryTime {
+        RecoveryTime { limit, ..self }
+    }
+
+    /// Whether writes have to wait: not if the last checkpoint freed no log, and so the next will
+    /// hardly either.
+    pub fn is_over_limit(&self, now: (Lsn, u64)) -> bool {
+        if self.limit == Duration::MAX {
+            return false;
+        }
+        let exposed = self.exposed.lock();
+        let situation = self.situation(&exposed, now);
+        let limit = (self.limit.as_secs_f64() * exposed.rate.0) as u64;
+        situation.has_freed && situation.to_read > limit.max(LIMIT_LEAST * self.least)
+    }
+
+    /// A write has waited for the limit.
+    pub fn waited(&self, time: Duration) {
+        self.waited.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
     }
 
     fn situation(&self, exposed: &Exposed, now: (Lsn, u64)) -> Situation {
@@ -335,6 +379,8 @@ impl RecoveryTime {
             rate_from,
             time: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
             limit: situation.limit(interval as u64, absorbs),
+            writes_wait_from: (self.limit < Duration::MAX).then_some(self.limit),
+            writes_waited: Duration::from_micros(self.waited.load(Ordering::Relaxed)),
         }
     }
 }

@@ -75,6 +75,7 @@ pub struct Options {
     pub(crate) lock_deadline: Option<Duration>,
     pub(crate) close_patience: Duration,
     pub(crate) recovery_time: Duration,
+    pub(crate) recovery_time_limit: Option<Duration>,
     pub(crate) background: bool,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) set_aside_listener: Option<Arc<SetAsideFn>>,
@@ -107,6 +108,7 @@ impl Default for Options {
             lock_deadline: None,
             close_patience: Duration::from_secs(30),
             recovery_time: Duration::from_millis(500),
+            recovery_time_limit: None,
             background: true,
             progress: None,
             set_aside_listener: None,
@@ -255,6 +257,17 @@ impl Options {
         self.recovery_time = goal;
         self
     }
+    /// Writes wait for a checkpoint while reading the log after a crash would take longer than
+    /// this: the goal ([`Options::recovery_time`]) only makes checkpoints come sooner, and is
+    /// missed where the devices take pages more slowly than they become dirty. A write waits for a
+    /// second at most; none does while recovery goes on in the background, nor when checkpoints
+    /// free no log, nor without [`Options::background_threads`]. At least the goal. Default: twice
+    /// the goal; [`Duration::MAX`]: writes never wait for this.
+    #[must_use]
+    pub fn recovery_time_limit(mut self, limit: Duration) -> Options {
+        self.recovery_time_limit = Some(limit);
+        self
+    }
     /// Whether the database runs threads of its own for cleaning, checkpoints and maintenance.
     /// Without them, the program calls [`crate::Database::step`]. Default: yes; a database that is
     /// opened read-only has none.
@@ -389,6 +402,13 @@ impl Options {
                 self.spill_bytes
             ));
         }
+        if let Some(limit) = self.recovery_time_limit.filter(|limit| *limit < self.recovery_time) {
+            return refuse(format!(
+                "recovery_time_limit is {limit:?}; it must be at least recovery_time ({:?}): below that no checkpoint is \
+                 due yet, and writes would wait",
+                self.recovery_time
+            ));
+        }
         if self.index_build_bytes < BuildLimits::MEMORY_MIN {
             return refuse(format!(
                 "index_build_bytes is {}; it must be at least {}",
@@ -454,6 +474,7 @@ impl std::fmt::Debug for Options {
             .field("lock_deadline", &self.lock_deadline)
             .field("close_patience", &self.close_patience)
             .field("recovery_time", &self.recovery_time)
+            .field("recovery_time_limit", &self.recovery_time_limit)
             .field("background_threads", &self.background)
             .field("log", &self.log)
             .field("cache", &self.cache)

@@ -6,3 +6,4 @@ mod openings_without_end;
 mod reads_the_faster_source;
 mod redo_on_demand;
 mod waiters_undo_losers;
+mod writes_wait_for_the_limit;
