@@ -331,7 +331,7 @@ fn print_restart(statistics: &Statistics) {
     );
     if let Some(limit) = restart.writes_wait_from {
         say!(
-            "    writes wait from {:.3} s on (recovery_time_limit), and have for {:.3} s",
+            "    transactions wait from {:.3} s on (recovery_time_limit), and have for {:.3} s in all",
             limit.as_secs_f64(),
             restart.writes_waited.as_secs_f64()
         );

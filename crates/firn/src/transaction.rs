@@ -76,6 +76,9 @@ impl Transaction {
         mut work: impl FnMut(&mut firndb_txn::Transaction) -> Result<T, TableError>,
     ) -> Result<T, Error> {
         self.check_open()?;
+        if self.inner.id().is_none() {
+            self.handle.engine.keep_recovery_time_limit();
+        }
         let inner = &mut self.inner;
         let outcome = self.handle.engine.write(|| Ok(work(inner)?));
         self.note(outcome)

@@ -72,8 +72,9 @@ impl Catalog {
     pub(crate) fn note_analysis(&self, table: &Table, rows: u64) -> Result<(), TableError> {
         let state = table.shared.state()?;
         let mut freshness = table.shared.freshness.lock();
-        let counted = state.rows_changed.load(Ordering::Relaxed).min(freshness.counted_before);
-        state.rows_changed.fetch_sub(counted, Ordering::Relaxed);
+        let left = |changed: u64| Some(changed.saturating_sub(freshness.counted_before));
+        // A thread that adds at this moment may undo this, or be undone: the function never fails.
+        let _ = state.rows_changed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
         *freshness = Freshness { analyzed: Some(rows), ..Freshness::default() };
         Ok(())
     }

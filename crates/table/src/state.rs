@@ -53,7 +53,7 @@ impl Keepable for State {
     /// locks cost: when two threads add at the same time, one of the counts may be lost.
     fn rows_changed(&self, rows: u32) {
         let before = self.rows_changed.load(Ordering::Relaxed);
-        self.rows_changed.store(before + u64::from(rows), Ordering::Relaxed);
+        self.rows_changed.store(before.saturating_add(u64::from(rows)), Ordering::Relaxed);
     }
 }
 

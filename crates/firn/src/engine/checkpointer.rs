@@ -244,6 +244,19 @@ impl Checkpointer {
         }
     }
 
+    /// Blocks until a checkpoint ends, or for `limit`; false if none will, as no thread takes any.
+    pub fn wait_for_end(&self, limit: Duration) -> bool {
+        let deadline = clock::now().after(limit);
+        let mut state = self.state.lock();
+        let target = state.ended + 1;
+        while state.served && !state.stopped && state.ended < target {
+            if !deadline.is_some_and(|deadline| self.changed.wait_until(&mut state, deadline)) {
+                break;
+            }
+        }
+        state.served && !state.stopped
+    }
+
     /// Checkpoints that have ended, successfully or not.
     pub fn ended_so_far(&self) -> u64 {
         self.state.lock().ended

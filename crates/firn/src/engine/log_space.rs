@@ -22,8 +22,10 @@ use std::time::Duration;
 const TRANSACTION_PATIENCE: Duration = Duration::from_millis(100);
 /// How long writes wait for a running backup that does not copy any log, before it is given up.
 const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a write waits at most for `recovery_time_limit`.
+/// How long a transaction waits at most for `recovery_time_limit`, and how often it looks while no
+/// checkpoint ends.
 const LIMIT_PATIENCE: Duration = Duration::from_secs(1);
+const LIMIT_LOOK: Duration = Duration::from_millis(20);
 /// How often the waiting writes look.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -123,23 +125,28 @@ impl Engine {
         )))
     }
 
-    /// Waits while a restart would take longer than `recovery_time_limit`, for the checkpoints that
-    /// shorten it.
+    /// Before a transaction's first write, when it holds no locks: waits while a restart would take
+    /// longer than `recovery_time_limit`, for the checkpoints that shorten it.
     pub fn keep_recovery_time_limit(&self) {
-        let time = &self.checkpointer.time;
-        let may_wait = || self.checkpointer.is_served() && self.recovery.is_complete();
-        if !time.is_over_limit(self.log.written()) || !may_wait() {
-            return;
+        if self.checkpointer.time.was_over_limit() {
+            self.wait_for_shorter_restart();
         }
-        // All writes look until it is kept again.
-        self.look_again_at.store(0, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn wait_for_shorter_restart(&self) {
+        let time = &self.checkpointer.time;
         let since = clock::now();
-        while time.is_over_limit(self.log.written()) && since.elapsed() < LIMIT_PATIENCE {
-            match self.checkpointer.is_due(&self.log) {
-                true => self.checkpointer.consider(&self.log),
-                false => self.checkpointer.hurry(),
+        let may_wait = || {
+            self.recovery.is_complete()
+                && self.txns.check_usable().is_ok()
+                && since.elapsed() < LIMIT_PATIENCE
+        };
+        while time.is_over_limit(self.log.written()) && may_wait() {
+            self.checkpointer.consider(&self.log);
+            if !self.checkpointer.wait_for_end(LIMIT_LOOK) {
+                break;
             }
-            clock::sleep(LOOK);
         }
         time.waited(since.elapsed());
     }

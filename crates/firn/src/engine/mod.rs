@@ -304,6 +304,7 @@ impl Engine {
         let space = self.log.space();
         let look_again = LOOK_EVERY.min(space.capacity_bytes / 64);
         self.look_again_at.store(end.advance(look_again).0, Ordering::Relaxed);
+        self.checkpointer.time.is_over_limit(self.log.written());
         if self.checkpointer.is_served() {
             self.checkpointer.consider(&self.log);
         } else if self.checkpointer.is_due(&self.log) {
@@ -321,7 +322,6 @@ impl Engine {
         // The log keeps a reserve of its own; writers wait earlier, so that they do not reach it in
         // normal work.
         if !space.is_tight() {
-            self.keep_recovery_time_limit();
             return Ok(());
         }
         self.look_again_at.store(0, Ordering::Relaxed);

@@ -15,8 +15,8 @@
 //! steps follow each other, and the log to be read is what comes while all dirty pages are written.
 //!
 //! The goal holds no write back: where devices take pages more slowly than they become dirty, the
-//! log to be read grows beyond it. Writes wait for a checkpoint while reading it would take longer
-//! than `recovery_time_limit`, and the log is longer than a few of the least distances.
+//! log to be read grows beyond it. Transactions wait before their first write while reading it
+//! would take longer than `recovery_time_limit`, and it is longer than some least distances.
 //!
 //! What a checkpoint costs decides the least distance. Each makes store, page map, record and
 //! superblock durable: some ten durable writes. So none begins before [`LEAST_BYTES`] since the
@@ -26,7 +26,7 @@
 
 use firndb_base::Lsn;
 use firndb_base::sync::Mutex;
-use firndb_base::sync::atomic::{AtomicU64, Ordering};
+use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_log::Log;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -96,7 +96,7 @@ pub struct RestartEstimate {
     pub limit: CheckpointLimit,
     /// [`crate::Options::recovery_time_limit`]; `None` if writes never wait.
     pub writes_wait_from: Option<Duration>,
-    /// How long writes have waited for that since the opening, all of them together.
+    /// How long transactions have waited for that since the opening, all of them together.
     pub writes_waited: Duration,
 }
 
@@ -244,6 +244,8 @@ pub(crate) struct RecoveryTime {
     limit: Duration,
     /// How long they did, in microseconds.
     waited: AtomicU64,
+    /// Whether they had to, when that was looked at last.
+    was_over: AtomicBool,
     /// Bytes between two checkpoints, at least.
     least: u64,
     /// Locked alone.
@@ -271,31 +273,44 @@ impl RecoveryTime {
         };
         RecoveryTime {
             goal,
-            limit: goal.saturating_mul(2),
+            limit: goal.saturating_add(goal / 2),
             waited: AtomicU64::new(0),
+            was_over: AtomicBool::new(false),
             least: LEAST_BYTES.min(interval / LEAST_SHARE),
             exposed: Mutex::new(exposed),
         }
     }
 
-    /// The same with writes that wait from `limit` on, not from twice the goal.
+    /// The same with writes that wait from `limit` on, not from half as much again as the goal.
     pub fn limited_to(self, limit: Duration) -> RecoveryTime {
         RecoveryTime { limit, ..self }
     }
 
-    /// Whether writes have to wait: not if the last checkpoint freed no log, and so the next will
-    /// hardly either.
+    /// Whether a restart takes so long that writes have to wait: not if the last checkpoint freed
+    /// no log, and so the next will hardly either.
     pub fn is_over_limit(&self, now: (Lsn, u64)) -> bool {
-        if self.limit == Duration::MAX {
-            return false;
-        }
         let exposed = self.exposed.lock();
-        let situation = self.situation(&exposed, now);
+        let is_over = self.is_over(&exposed, self.situation(&exposed, now));
+        self.was_over.store(is_over, Ordering::Relaxed);
+        is_over
+    }
+
+    /// What [`RecoveryTime::is_over_limit`] found last.
+    pub fn was_over_limit(&self) -> bool {
+        self.was_over.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&self, exposed: &Exposed, situation: Situation) -> bool {
         let limit = (self.limit.as_secs_f64() * exposed.rate.0) as u64;
         situation.has_freed && situation.to_read > limit.max(LIMIT_LEAST * self.least)
     }
 
-    /// A write has waited for the limit.
+    /// Whether it is due for the goal; over the limit whatever checkpoints cost.
+    fn is_due_in(&self, exposed: &Exposed, situation: Situation) -> bool {
+        situation.is_due() || self.is_over(exposed, situation)
+    }
+
+    /// A transaction has waited for the limit.
     pub fn waited(&self, time: Duration) {
         self.waited.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
     }
@@ -306,7 +321,8 @@ impl RecoveryTime {
 
     /// Whether a checkpoint is due; `now` is the log's end and what was written so far.
     pub fn is_due(&self, now: (Lsn, u64)) -> bool {
-        self.situation(&self.exposed.lock(), now).is_due()
+        let exposed = self.exposed.lock();
+        self.is_due_in(&exposed, self.situation(&exposed, now))
     }
 
     /// If a step is due: it moves the redo start far enough by writing what was dirty before this
@@ -317,7 +333,7 @@ impl RecoveryTime {
         let exposed = self.exposed.lock();
         let situation = self.situation(&exposed, now);
         let from = exposed.written_before(exposed.redo_start, now);
-        let is_due = situation.has_freed && situation.is_due();
+        let is_due = situation.has_freed && self.is_due_in(&exposed, situation);
         is_due.then(|| exposed.lsn_after(from + situation.step() as f64, now))
     }
 

@@ -257,12 +257,13 @@ impl Options {
         self.recovery_time = goal;
         self
     }
-    /// Writes wait for a checkpoint while reading the log after a crash would take longer than
-    /// this: the goal ([`Options::recovery_time`]) only makes checkpoints come sooner, and is
-    /// missed where the devices take pages more slowly than they become dirty. A write waits for a
-    /// second at most; none does while recovery goes on in the background, nor when checkpoints
-    /// free no log, nor without [`Options::background_threads`]. At least the goal. Default: twice
-    /// the goal; [`Duration::MAX`]: writes never wait for this.
+    /// Transactions wait before their first write while reading the log after a crash would take
+    /// longer than this: the goal ([`Options::recovery_time`]) only makes checkpoints come sooner,
+    /// and is missed where the devices take pages more slowly than they become dirty. Each waits
+    /// for a second at most; none does while recovery goes on in the background, nor when
+    /// checkpoints free no log, nor without [`Options::background_threads`]. At least the goal.
+    /// Default: half as much again, so that a restart takes twice the goal at most with all else
+    /// that it does; [`Duration::MAX`]: none waits for this.
     #[must_use]
     pub fn recovery_time_limit(mut self, limit: Duration) -> Options {
         self.recovery_time_limit = Some(limit);

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 const CLIENTS: u64 = 8;
 const ROWS: u64 = 4000;
-const GOAL: Duration = Duration::from_millis(20);
-/// The default: twice the goal.
-const LIMIT: Duration = Duration::from_millis(40);
+const GOAL: Duration = Duration::from_millis(40);
+/// The default: half as much again.
+const LIMIT: Duration = Duration::from_millis(60);
 
 /// The longest restart in half a second of writes, as Firn estimates it, and the last estimate.
 fn longest(options: Options) -> (Duration, RestartEstimate) {
@@ -60,7 +60,7 @@ fn writes_wait_while_a_restart_would_take_longer_than_the_limit() {
     assert!(without > 2 * LIMIT, "{without:?}: else the limit changes nothing");
     assert_eq!((of_without.writes_wait_from, of_without.writes_waited), (None, Duration::ZERO));
     let (with, of_with) = longest(Options::new());
-    // Each client may write once more, and what had begun is written.
+    // Transactions that had begun write on.
     assert!(with < LIMIT + LIMIT / 2, "{with:?}");
     assert_eq!(of_with.writes_wait_from, Some(LIMIT));
     assert!(of_with.writes_waited > Duration::ZERO);
@@ -98,5 +98,5 @@ fn a_limit_below_the_goal_is_refused() {
     let bed = Bed::new(["nvme", "nvme"]);
     let options = Options::new().recovery_time(2 * LIMIT).recovery_time_limit(LIMIT);
     let error = options.create_on(bed.devices(false)).expect_err("refused");
-    assert!(error.to_string().contains("recovery_time_limit is 40ms"), "{error}");
+    assert!(error.to_string().contains("recovery_time_limit is 60ms"), "{error}");
 }
