@@ -68,7 +68,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The newest survey's statistics, of so many rows, are kept.
+    /// The newest survey's statistics, of a table of `rows` rows, are kept.
     pub(crate) fn note_analysis(&self, table: &Table, rows: u64) -> Result<(), TableError> {
         let state = table.shared.state()?;
         let mut freshness = table.shared.freshness.lock();
