@@ -76,16 +76,13 @@ pub fn to_json(tables: &[TableRows]) -> Map<String, Value> {
             Ok(analyzed) => json!(analyzed.as_ref().map(|(found, indexes)| analyze::to_json(found, indexes))),
             Err(error) => json!({"trouble": error.to_string()}),
         };
-        match &table.count {
-            Ok(count) => json!({
-                "rows": count.rows, "exact": count.is_exact, "statistics": statistics,
-                "changed_since": table.changed,
-            }),
-            Err(error) => json!({
-                "rows": null, "exact": false, "trouble": error.to_string(), "statistics": statistics,
-                "changed_since": table.changed,
-            }),
-        }
+        let mut shown = match &table.count {
+            Ok(count) => json!({"rows": count.rows, "exact": count.is_exact}),
+            Err(error) => json!({"rows": null, "exact": false, "trouble": error.to_string()}),
+        };
+        shown["statistics"] = statistics;
+        shown["changed_since"] = json!(table.changed);
+        shown
     };
     tables.iter().map(|table| (table.name.clone(), of(table))).collect()
 }

@@ -293,9 +293,7 @@ impl Engine {
             }
             Err(error) => return Err(error.into()),
         }
-        if self.checkpointer.is_due(&self.log) {
-            self.checkpoint_if_due()?;
-        }
+        self.checkpoint_if_due()?;
         self.rest_beside_transactions(begun.elapsed());
         Ok(Progress::Worked)
     }

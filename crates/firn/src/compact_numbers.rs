@@ -148,9 +148,7 @@ impl Engine {
     /// What goes on beside moves: cleaning, for databases without threads, and checkpoints.
     fn after_moves(&self, step: Duration) -> Result<(), Error> {
         self.pool.clean_step()?;
-        if self.checkpointer.is_due(&self.log) {
-            self.checkpoint_if_due()?;
-        }
+        self.checkpoint_if_due()?;
         self.rest_beside_transactions(step);
         Ok(())
     }

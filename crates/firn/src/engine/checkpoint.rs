@@ -42,6 +42,8 @@ struct Older {
     undo: Lsn,
     /// Pages dirty since before this one.
     pages: Lsn,
+    /// A flash cache takes them.
+    absorbs: bool,
 }
 
 impl Engine {
@@ -50,9 +52,10 @@ impl Engine {
         self.take_checkpoint(Kind::Usual, false)
     }
 
-    /// Takes a checkpoint if one is due: a step, if that will do.
+    /// Takes a checkpoint if one is due: a step, if that will do. If none is, it does not wait for
+    /// one that runs.
     pub fn checkpoint_if_due(&self) -> Result<(), Error> {
-        self.take_checkpoint(Kind::Due, false)
+        if self.checkpointer.is_due(&self.log) { self.take_checkpoint(Kind::Due, false) } else { Ok(()) }
     }
 
     /// Whether a flash cache takes the dirty pages of checkpoints.
@@ -109,9 +112,11 @@ impl Engine {
         let absorbs = self.absorbs_checkpoints();
         let step = if kind == Kind::Due && !absorbs { self.checkpointer.step(&self.log) } else { None };
         match (kind, step) {
-            (_, Some(before)) => Older { undo: before, pages: before },
-            (Kind::All, None) => Older { undo: end, pages: end },
-            (Kind::Due | Kind::Usual, None) => Older { undo: last, pages: if absorbs { end } else { last } },
+            (_, Some(before)) => Older { undo: before, pages: before, absorbs },
+            (Kind::All, None) => Older { undo: end, pages: end, absorbs },
+            (Kind::Due | Kind::Usual, None) => {
+                Older { undo: last, pages: if absorbs { end } else { last }, absorbs }
+            }
         }
     }
 
@@ -120,7 +125,7 @@ impl Engine {
         self.txns.spill_older_than(older.undo)?;
         self.pool.write_older_than(older.pages)?;
         self.bound_what_the_cache_keeps()?;
-        if !self.absorbs_checkpoints() {
+        if !older.absorbs {
             self.checkpointer.time.pages_written(self.log.written());
         }
         // The sync below makes durable what the metadata contains now.

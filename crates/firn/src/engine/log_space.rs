@@ -142,7 +142,7 @@ impl Engine {
                 && self.txns.check_usable().is_ok()
                 && since.elapsed() < LIMIT_PATIENCE
         };
-        while time.is_over_limit(self.log.written()) && may_wait() {
+        while time.look_at_limit(self.log.written()) && may_wait() {
             self.checkpointer.consider(&self.log);
             if !self.checkpointer.wait_for_end(LIMIT_LOOK) {
                 break;

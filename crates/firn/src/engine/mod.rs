@@ -304,10 +304,10 @@ impl Engine {
         let space = self.log.space();
         let look_again = LOOK_EVERY.min(space.capacity_bytes / 64);
         self.look_again_at.store(end.advance(look_again).0, Ordering::Relaxed);
-        self.checkpointer.time.is_over_limit(self.log.written());
+        self.checkpointer.time.look_at_limit(self.log.written());
         if self.checkpointer.is_served() {
             self.checkpointer.consider(&self.log);
-        } else if self.checkpointer.is_due(&self.log) {
+        } else {
             // No thread takes checkpoints, and without them a transaction's before-images stay in
             // the log until there is too little space left to move or undo them.
             if let Err(error) = self.checkpoint_if_due() {

@@ -115,6 +115,8 @@ struct Situation {
     has_freed: bool,
     /// Goal × rate.
     budget: u64,
+    /// Writes wait while there is more to read.
+    limit: u64,
     /// Between two checkpoints, whatever they cost.
     least: u64,
 }
@@ -129,10 +131,18 @@ impl Situation {
         self.least_distance().max(self.budget / STEPS)
     }
 
+    /// Over the limit whatever checkpoints cost.
     fn is_due(self) -> bool {
-        self.to_read.saturating_add(self.grown) >= self.budget
+        let is_due = self.to_read.saturating_add(self.grown) >= self.budget
             && self.since_last >= self.least_distance()
-            && (self.has_freed || self.since_last >= self.budget / 2)
+            && (self.has_freed || self.since_last >= self.budget / 2);
+        is_due || self.is_over_limit()
+    }
+
+    /// Whether writes have to wait: not if the last checkpoint freed no log, and so the next will
+    /// hardly either.
+    fn is_over_limit(self) -> bool {
+        self.has_freed && self.to_read > self.limit
     }
 
     /// What decides, if log of `interval` makes a checkpoint due in any case. Such a checkpoint
@@ -191,19 +201,6 @@ impl Exposed {
         let Some((to, top)) = points().find(|(_, written)| *written as f64 > bytes) else { return now.0 };
         let part = (bytes - base as f64) / (top - base) as f64;
         from.advance((to.since(from) as f64 * part) as u64)
-    }
-
-    fn situation(&self, now: (Lsn, u64), (goal, least): (Duration, u64)) -> Situation {
-        let last = self.marks.back().map_or(0, |(_, written)| *written);
-        Situation {
-            to_read: (now.1 as f64 - self.written_before(self.redo_start, now)).max(0.0) as u64,
-            since_last: now.1.saturating_sub(last),
-            grown: self.grown,
-            settling: self.settling,
-            has_freed: self.has_freed,
-            budget: (goal.as_secs_f64() * self.rate.0) as u64,
-            least,
-        }
     }
 }
 
@@ -286,28 +283,16 @@ impl RecoveryTime {
         RecoveryTime { limit, ..self }
     }
 
-    /// Whether a restart takes so long that writes have to wait: not if the last checkpoint freed
-    /// no log, and so the next will hardly either.
-    pub fn is_over_limit(&self, now: (Lsn, u64)) -> bool {
-        let exposed = self.exposed.lock();
-        let is_over = self.is_over(&exposed, self.situation(&exposed, now));
+    /// Notes and returns whether a restart takes so long that writes have to wait.
+    pub fn look_at_limit(&self, now: (Lsn, u64)) -> bool {
+        let is_over = self.situation(&self.exposed.lock(), now).is_over_limit();
         self.was_over.store(is_over, Ordering::Relaxed);
         is_over
     }
 
-    /// What [`RecoveryTime::is_over_limit`] found last.
+    /// What [`RecoveryTime::look_at_limit`] found last.
     pub fn was_over_limit(&self) -> bool {
         self.was_over.load(Ordering::Relaxed)
-    }
-
-    fn is_over(&self, exposed: &Exposed, situation: Situation) -> bool {
-        let limit = (self.limit.as_secs_f64() * exposed.rate.0) as u64;
-        situation.has_freed && situation.to_read > limit.max(LIMIT_LEAST * self.least)
-    }
-
-    /// Whether it is due for the goal; over the limit whatever checkpoints cost.
-    fn is_due_in(&self, exposed: &Exposed, situation: Situation) -> bool {
-        situation.is_due() || self.is_over(exposed, situation)
     }
 
     /// A transaction has waited for the limit.
@@ -316,13 +301,23 @@ impl RecoveryTime {
     }
 
     fn situation(&self, exposed: &Exposed, now: (Lsn, u64)) -> Situation {
-        exposed.situation(now, (self.goal, self.least))
+        let last = exposed.marks.back().map_or(0, |(_, written)| *written);
+        let read_in = |time: Duration| (time.as_secs_f64() * exposed.rate.0) as u64;
+        Situation {
+            to_read: (now.1 as f64 - exposed.written_before(exposed.redo_start, now)).max(0.0) as u64,
+            since_last: now.1.saturating_sub(last),
+            grown: exposed.grown,
+            settling: exposed.settling,
+            has_freed: exposed.has_freed,
+            budget: read_in(self.goal),
+            limit: read_in(self.limit).max(LIMIT_LEAST * self.least),
+            least: self.least,
+        }
     }
 
     /// Whether a checkpoint is due; `now` is the log's end and what was written so far.
     pub fn is_due(&self, now: (Lsn, u64)) -> bool {
-        let exposed = self.exposed.lock();
-        self.is_due_in(&exposed, self.situation(&exposed, now))
+        self.situation(&self.exposed.lock(), now).is_due()
     }
 
     /// If a step is due: it moves the redo start far enough by writing what was dirty before this
@@ -333,7 +328,7 @@ impl RecoveryTime {
         let exposed = self.exposed.lock();
         let situation = self.situation(&exposed, now);
         let from = exposed.written_before(exposed.redo_start, now);
-        let is_due = situation.has_freed && self.is_due_in(&exposed, situation);
+        let is_due = situation.has_freed && situation.is_due();
         is_due.then(|| exposed.lsn_after(from + situation.step() as f64, now))
     }
 

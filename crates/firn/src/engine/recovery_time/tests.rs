@@ -11,6 +11,7 @@ fn a_checkpoint_is_due_when_reading_the_log_would_take_the_goal() {
         settling: 0,
         has_freed: true,
         budget: 40 * MIB,
+        limit: u64::MAX,
         least: LEAST_BYTES,
     };
     let cases = [
@@ -44,6 +45,12 @@ fn a_checkpoint_is_due_when_reading_the_log_would_take_the_goal() {
         ),
         ("a tiny goal", Situation { to_read: 2 * MIB, since_last: MIB, budget: 1, ..usual }, true),
         ("a tiny goal, too early", Situation { to_read: 2 * MIB, budget: 1, ..usual }, false),
+        ("over the limit, too early", Situation { to_read: 61 * MIB, limit: 60 * MIB, ..usual }, true),
+        (
+            "over the limit, and the last one freed nothing",
+            Situation { to_read: 61 * MIB, limit: 60 * MIB, has_freed: false, ..usual },
+            false,
+        ),
         ("no goal", Situation { to_read: 1 << 40, since_last: 1 << 40, budget: u64::MAX, ..usual }, false),
     ];
     for (what, situation, due) in cases {
@@ -60,6 +67,7 @@ fn what_limits_is_the_goal_the_log_bytes_or_what_checkpoints_cost() {
         settling: 0,
         has_freed: true,
         budget: 0,
+        limit: u64::MAX,
         least: MIB,
     };
     let of = |budget, grown| Situation { grown, budget, ..none };
