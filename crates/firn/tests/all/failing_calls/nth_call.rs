@@ -161,7 +161,7 @@ fn all() -> impl Iterator<Item = (String, Script)> {
 
 #[test]
 fn a_sample_of_calls() {
-    run_all(all(), Some(6));
+    run_all(all(), Some(4));
 }
 
 /// Scripts in which the cache has something to do.
@@ -183,9 +183,11 @@ fn cached() -> impl Iterator<Item = (String, Script)> {
     })
 }
 
+/// Each script over every other cache.
 #[test]
 fn a_sample_of_calls_over_flash_caches() {
-    run_all(cached(), Some(2));
+    let every_other = cached().enumerate().filter(|(n, _)| (n / CACHED.len() + n % CACHED.len()) % 2 == 0);
+    run_all(every_other.map(|(_, case)| case), Some(2));
 }
 
 /// Scripts in which pages are written again, come back, and are needed by recovery; their deltas

@@ -175,7 +175,7 @@ fn nth_walk(policy: Compared, every: u64) {
 
 #[test]
 fn a_call_fails_while_it_comes_and_goes() {
-    POLICIES.into_iter().for_each(|policy| nth_walk(policy, 200));
+    POLICIES.into_iter().for_each(|policy| nth_walk(policy, 400));
 }
 
 /// `cargo test --release -p firndb --test all flash_cache::comes_and_goes -- --ignored`

@@ -149,7 +149,7 @@ fn a_table_that_is_read_gets_copies_and_keeps_them() {
         let now = layout_now(&db);
         assert!(matches!(now, Layout::Fragments { needed: 1, .. }), "{now}: {:?}", loads(&db));
         assert!(misplaced(&db) < 100, "the walk has moved what there was");
-        let until = clock::now().after(Duration::from_secs(2)).unwrap();
+        let until = clock::now().after(Duration::from_millis(300)).unwrap();
         read_until(&db, rows, 1, &|| clock::now() > until);
         assert_eq!((loads(&db).changes, layout_now(&db)), (1, now), "the load is the same");
         verify(&db, rows);
@@ -217,7 +217,7 @@ fn any_crash_image_of_moves_opens_without_as_many_devices_as_may_be_lost() {
         }
         let (mut replay, mut rng, mut images) = (plan.replay(), Rng::new(seed), 0);
         while replay.step().is_some() {
-            if !rng.one_in(25) {
+            if !rng.one_in(50) {
                 continue;
             }
             let (whole, rows) = Bed::left_by(&replay, &mut rng);
@@ -232,6 +232,6 @@ fn any_crash_image_of_moves_opens_without_as_many_devices_as_may_be_lost() {
             verify(&db, rows);
             images += 1;
         }
-        assert!(images >= 10, "{images} images of {shape:?}");
+        assert!(images >= 5, "{images} images of {shape:?}");
     }
 }
