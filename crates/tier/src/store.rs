@@ -252,7 +252,7 @@ impl Store {
     ) -> Result<Store, TierError> {
         let state = State {
             cache: MetaCache::new(options.map_budget_bytes, geometry.meta_bytes),
-            overlay: Overlay::default(),
+            overlay: Overlay::new(&geometry),
             overlay_found: 0,
             sequences: Sequences::default(),
             deferred: Deferred::default(),

@@ -53,6 +53,9 @@ impl Deferred {
     pub(crate) fn contains(&self, group: u64) -> bool {
         self.groups.contains_key(&group)
     }
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
     pub(crate) fn bytes(&self) -> usize {
         (self.groups.len() + self.segments) * SEGMENT_BYTES
     }

@@ -42,6 +42,15 @@ pub(crate) enum GivenBack {
     No,
 }
 
+/// Where a group that returned its space is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    /// Among those that are known, and some more: an opening knows none, and reading the bitmap
+    /// pages of a large file one after the other takes minutes.
+    KnownAndSome,
+    Everywhere,
+}
+
 /// What becomes of a group's places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backing {
@@ -225,20 +234,24 @@ impl Store {
         Ok(())
     }
 
-    /// Puts one group that returned its space into use again; false if there is none. Called under
+    /// Puts one group that returned its space into use again; false if none is found. Called under
     /// `growth`. `Full` if the file system has no space.
-    pub(crate) fn back_one_group(&self) -> Result<bool, TierError> {
-        let group = loop {
-            let (unbacked, known, next) = {
-                let mut state = self.state.lock();
-                (state.totals().unbacked_groups, state.space.unbacked_group(), state.space.next_to_learn())
-            };
-            match (unbacked, known, next) {
-                (0, ..) | (_, None, None) => return Ok(false),
-                (_, Some(group), _) => break group,
-                (_, None, Some(group)) => self.learn(group)?,
-            }
+    pub(crate) fn back_one_group(&self, search: Search) -> Result<bool, TierError> {
+        let find = || {
+            let mut state = self.state.lock();
+            let is_there = state.totals().unbacked_groups > 0;
+            (is_there, state.space.unbacked_group().filter(|_| is_there))
         };
+        let mut found = find();
+        while let (true, None) = found
+            && self.learn_some()?
+        {
+            found = find();
+            if search == Search::KnownAndSome {
+                break;
+            }
+        }
+        let (_, Some(group)) = found else { return Ok(false) };
         let start = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
         let len = self.geometry.places_per_group * self.geometry.page_size as u64;
         self.write_zeros(start..start + len).inspect_err(|error| {

@@ -13,6 +13,7 @@
 
 use super::circle::Extent;
 use super::geometry::Place;
+use super::give_back::Search;
 use super::options::Placement;
 use super::read::Looked;
 use super::segments::Stream;
@@ -117,7 +118,7 @@ impl Store {
         }
         let mut found = self.close_empty_group(code);
         if found.is_none() && self.may_extend_for_codes() {
-            let extended = match self.back_one_group() {
+            let extended = match self.back_one_group(Search::KnownAndSome) {
                 Ok(false) => self.grow(&mut header, 1),
                 outcome => outcome.map(drop),
             };
@@ -181,9 +182,8 @@ impl Store {
         if !self.journal()?.has_spare() {
             return Err(super::vacate::log_is_nearly_full());
         }
-        let unlearned = self.state.lock().space.next_to_learn();
-        if let Some(group) = unlearned {
-            return self.learn(group).map(|()| Progress::Worked);
+        if self.learn_some()? {
+            return Ok(Progress::Worked);
         }
         let maps = self.map_pages_in_all();
         if walk.next >= maps {
@@ -217,9 +217,8 @@ impl Store {
         if !self.journal()?.has_spare() {
             return Err(super::vacate::log_is_nearly_full());
         }
-        let unlearned = self.state.lock().space.next_to_learn();
-        if let Some(group) = unlearned {
-            return self.learn(group).map(|()| None);
+        if self.learn_some()? {
+            return Ok(None);
         }
         let mut moved = Moved::default();
         let mut elsewhere = {

@@ -9,6 +9,7 @@
 
 use super::bitmap;
 use super::geometry::{Geometry, Slot};
+use super::give_back::Search;
 use super::header::{self, Header};
 use super::map_block::Anchor;
 use super::meta_page::{self, MetaId};
@@ -110,12 +111,22 @@ impl Store {
                 return Ok(());
             }
         }
-        if self.back_one_group()? {
+        if self.back_one_group(Search::KnownAndSome)? {
             return Ok(());
         }
         let wish = (header.groups / 16).clamp(1, most);
-        match self.grow(&mut header, wish) {
+        let grown = match self.grow(&mut header, wish) {
             Err(error) if error.kind == TierErrorKind::Full && wish > 1 => self.grow(&mut header, 1),
+            other => other,
+        };
+        match grown {
+            Err(error) if error.kind == TierErrorKind::Full => {
+                if self.back_one_group(Search::Everywhere)? {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            }
             other => other,
         }
     }

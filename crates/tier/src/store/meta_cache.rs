@@ -19,6 +19,8 @@ use std::collections::BTreeSet;
 const FRAME_OVERHEAD_BYTES: usize = 160;
 /// Pages held, however small the budget.
 const PAGES_LEAST: usize = 8;
+/// Pages that are read together, at most.
+const READ_TOGETHER: usize = 64;
 /// Frames examined for eviction when most pages are changed.
 const CROWDED_STEPS: usize = 64;
 
@@ -119,6 +121,10 @@ impl MetaCache {
     }
     pub(crate) fn budget_pages(&self) -> usize {
         (self.budget_bytes.saturating_sub(self.others_bytes) / self.page_bytes).max(PAGES_LEAST)
+    }
+    /// Pages that are read together, where many are to be: they take half of the budget at most.
+    pub(crate) fn pages_at_once(&self) -> usize {
+        (self.budget_pages() / 2).clamp(1, READ_TOGETHER)
     }
     pub(crate) fn budget_bytes(&self) -> usize {
         self.budget_bytes
@@ -345,7 +351,7 @@ mod tests {
     #[test]
     fn a_write_that_fails_leaves_the_page_dirty_and_its_slot_to_be_written_again() {
         let geometry = Geometry::new(512, Layout { meta_bytes: 512, maps_per_group: 2 }).unwrap();
-        let (mut cache, mut overlay) = (cache_with(2), Overlay::default());
+        let (mut cache, mut overlay) = (cache_with(2), Overlay::new(&geometry));
         let (bits, map) = (MetaId::Bitmap(0), MetaId::Map(0));
         let body = vec![0; 448].into_boxed_slice();
         for id in [bits, map] {

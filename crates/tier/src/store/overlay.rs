@@ -11,25 +11,42 @@
 use super::entry::Entry;
 use super::geometry::Geometry;
 use firndb_base::PageId;
+use firndb_base::hash::FixedMap;
 use std::collections::BTreeMap;
 
 /// Bytes of DRAM that an entry takes, the tree's share included.
 pub(crate) const OVERLAY_ENTRY_BYTES: usize = 64;
+/// And those of a map page that has entries.
+const WAITING_BYTES: usize = 32;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Overlay {
     entries: BTreeMap<PageId, Entry>,
+    /// How many of them each map page has that has any.
+    of_maps: FixedMap<u64, u64>,
+    entries_per_map: u64,
 }
 
 impl Overlay {
+    pub(crate) fn new(geometry: &Geometry) -> Overlay {
+        let entries_per_map = geometry.entries_per_map;
+        Overlay { entries: BTreeMap::new(), of_maps: FixedMap::default(), entries_per_map }
+    }
+
     pub(crate) fn get(&self, page: PageId) -> Option<Entry> {
         self.entries.get(&page).copied()
     }
     pub(crate) fn set(&mut self, page: PageId, entry: Entry) {
-        self.entries.insert(page, entry);
+        if self.entries.insert(page, entry).is_none() {
+            *self.of_maps.entry(page.0 / self.entries_per_map).or_default() += 1;
+        }
+    }
+    /// Number of map pages that have entries here.
+    pub(crate) fn maps_waiting(&self) -> usize {
+        self.of_maps.len()
     }
     pub(crate) fn bytes(&self) -> usize {
-        self.entries.len() * OVERLAY_ENTRY_BYTES
+        self.entries.len() * OVERLAY_ENTRY_BYTES + self.of_maps.len() * WAITING_BYTES
     }
 
     /// The entries of map page `map`.
@@ -61,6 +78,12 @@ impl Overlay {
         for (page, entry) in written {
             if self.entries.get(page) == Some(entry) {
                 self.entries.remove(page);
+                let map = page.0 / self.entries_per_map;
+                let left = self.of_maps.get_mut(&map).expect("it counted this entry");
+                *left -= 1;
+                if *left == 0 {
+                    self.of_maps.remove(&map);
+                }
             }
         }
     }
@@ -75,7 +98,7 @@ mod tests {
     #[test]
     fn what_changed_since_it_was_copied_stays() {
         let geometry = Geometry::new(1024, Layout { meta_bytes: 1024, maps_per_group: 2 }).unwrap();
-        let mut overlay = Overlay::default();
+        let mut overlay = Overlay::new(&geometry);
         let version = |lsn| Entry::Allocated { version: Lsn(lsn) };
         for page in [1, 2, 39, 40, 200] {
             overlay.set(PageId(page), version(page));
@@ -87,6 +110,10 @@ mod tests {
         overlay.set(PageId(2), version(300));
         overlay.settle(&copied);
         assert_eq!(overlay.of_map(&geometry, 0).collect::<Vec<_>>(), [(PageId(2), version(300))]);
-        assert_eq!(overlay.bytes(), 3 * OVERLAY_ENTRY_BYTES);
+        assert_eq!(overlay.bytes(), 3 * (OVERLAY_ENTRY_BYTES + WAITING_BYTES), "of maps 0, 1 and 5");
+        assert_eq!(overlay.maps_waiting(), 3);
+        let copied: Vec<_> = overlay.of_map(&geometry, 5).collect();
+        overlay.settle(&copied);
+        assert_eq!(overlay.maps_waiting(), 2);
     }
 }

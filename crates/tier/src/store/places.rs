@@ -93,6 +93,24 @@ impl Store {
         Ok(())
     }
 
+    /// Counts what is available in the next groups of which that is not known, whose bitmap pages
+    /// are read together; false if there is none.
+    pub(crate) fn learn_some(&self) -> Result<bool, TierError> {
+        let ids: Vec<MetaId> = {
+            let state = &mut *self.state.lock();
+            let most = state.cache.pages_at_once();
+            state.space.groups_to_learn(most).map(MetaId::Bitmap).collect()
+        };
+        // One that cannot be read is read again by itself.
+        let _pins = self.pin(&ids);
+        for id in &ids {
+            if let MetaId::Bitmap(group) = id {
+                self.learn(*group)?;
+            }
+        }
+        Ok(!ids.is_empty())
+    }
+
     /// Holds as many places of each code as `wanted` says, at most one batch in all: those of the
     /// first code first, and each code's in ascending order. Where a code has none, of another.
     pub(crate) fn take_places(

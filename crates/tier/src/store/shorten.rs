@@ -14,6 +14,7 @@
 //! and then holes are what is left of the groups that could be emptied.
 
 use super::circle::{Cleaning, Extent};
+use super::give_back::Search;
 use super::state::{State, Store};
 use crate::error::{TierError, TierErrorKind};
 use firndb_base::{PageId, Progress};
@@ -107,7 +108,7 @@ impl Store {
         }
         cleaning.refills_left -= 1;
         let _growth = self.growth.lock();
-        match self.back_one_group() {
+        match self.back_one_group(Search::KnownAndSome) {
             Ok(true) => Ok(Progress::Worked),
             Ok(false) => Ok(Progress::Idle),
             Err(error) if error.kind == TierErrorKind::Full => {
@@ -120,12 +121,7 @@ impl Store {
 
     /// Learns what is free in every group.
     pub(crate) fn learn_all(&self) -> Result<(), TierError> {
-        loop {
-            let next = self.state.lock().space.next_to_learn();
-            match next {
-                Some(group) => self.learn(group)?,
-                None => return Ok(()),
-            }
-        }
+        while self.learn_some()? {}
+        Ok(())
     }
 }

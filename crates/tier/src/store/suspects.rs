@@ -95,17 +95,21 @@ impl Store {
 
     /// Recounts the totals. Redo has given every bitmap page what it lacked.
     fn recount(&self) -> Result<(), TierError> {
-        let groups = self.state.lock().space.groups();
+        let (ids, together): (Vec<MetaId>, usize) = {
+            let state = self.state.lock();
+            ((0..state.space.groups()).map(MetaId::Bitmap).collect(), state.cache.pages_at_once())
+        };
         let mut totals = Totals::default();
-        for group in 0..groups {
-            let id = MetaId::Bitmap(group);
-            let _pins = self.pin(&[id])?;
+        for some in ids.chunks(together) {
+            let _pins = self.pin(some)?;
             let mut state = self.state.lock();
-            let body = &state.cache.get(id).expect("just pinned").body;
-            totals.pages += bitmap::count(&self.geometry, body, Which::Pages);
-            totals.places += bitmap::count(&self.geometry, body, Which::Places);
-            totals.delta_pages += bitmap::count(&self.geometry, body, Which::Deltas);
-            totals.unbacked_groups += u64::from(!bitmap::is_backed(body));
+            for id in some {
+                let body = &state.cache.get(*id).expect("just pinned").body;
+                totals.pages += bitmap::count(&self.geometry, body, Which::Pages);
+                totals.places += bitmap::count(&self.geometry, body, Which::Places);
+                totals.delta_pages += bitmap::count(&self.geometry, body, Which::Deltas);
+                totals.unbacked_groups += u64::from(!bitmap::is_backed(body));
+            }
         }
         // Page 0 is set in its bitmap and not counted.
         totals.pages -= 1;

@@ -3,7 +3,8 @@
 //! It goes through the groups in a circle. A round takes the next groups, and writes their dirty
 //! bitmap page and each map page that has entries in the overlay: the entries of a map page that
 //! came together since the sweep was there last cost one write. A group without changes costs
-//! nothing. How fast it goes follows from how full overlay and map log are.
+//! nothing. How fast it goes follows from how full overlay and map log are, and from how much log a
+//! circle would drop for each page it writes (`sweep_state.rs`).
 //!
 //! Why a crash at any point loses nothing:
 //! * Before a round a durable totals page names its pages, with the map log's first block: nothing
@@ -22,6 +23,7 @@ use super::map_log::{BATCH_BYTES, Position};
 use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::state::{State, Store};
+use super::sweep_state;
 use super::totals;
 use super::write_back::Rounds;
 use crate::error::{TierError, TierErrorKind};
@@ -29,6 +31,8 @@ use std::collections::BTreeSet;
 
 /// Metadata pages written in one round, and those of one more group.
 const ROUND_PAGES: usize = 256;
+/// Groups that are looked at in one round, under the store's lock.
+const ROUND_GROUPS: u64 = 4096;
 /// Bytes of records that may wait for a checkpoint, at least.
 const FRESH_LEAST_BYTES: usize = 16 << 10;
 
@@ -41,7 +45,7 @@ struct Round {
 
 impl State {
     /// The pages of the next groups that have something to write, `limit` and those of one group at
-    /// most; at most one circle.
+    /// most; of [`ROUND_GROUPS`] groups and one circle at most.
     fn next_round(&self, store: &Store, limit: usize) -> Round {
         let groups = self.space.groups();
         let maps = store.geometry.maps_per_group;
@@ -51,7 +55,7 @@ impl State {
             false => Position { circle: at.circle + 1, group: 0 },
         };
         to = wrap(to);
-        for _ in 0..groups {
+        for _ in 0..groups.min(ROUND_GROUPS) {
             let bits = MetaId::Bitmap(to.group);
             if self.cache.is_dirty(bits) || self.deferred.contains(to.group) {
                 ids.push(bits);
@@ -76,11 +80,18 @@ impl State {
 
     /// Whether the sweep has to go on now.
     fn is_behind(&self, store: &Store) -> bool {
-        let capacity = store.geometry.blocks(self.space.groups());
+        let capacity = self.map_log_capacity(&store.geometry);
         self.sweep.owed > 0
             || self.overlay.bytes() > self.overlay_max()
             || self.map_log.live() * 4 > capacity * 3
             || self.cache.dirty() > self.cache.budget_pages() / 2
+    }
+
+    /// Blocks of the map log by which the sweep paces itself: those of the file, or as many as a
+    /// circle is cheap for. An opening replays them, however large the file is.
+    pub(crate) fn map_log_capacity(&self, geometry: &Geometry) -> u64 {
+        let waiting = self.overlay.maps_waiting() + self.cache.dirty() + self.deferred.groups();
+        sweep_state::cheap_capacity(waiting as u64).min(geometry.blocks(self.space.groups()))
     }
 
     /// Bytes that the overlay may take: a sixth of the map's budget at opening. (A recovery has
@@ -191,7 +202,7 @@ impl Store {
         state.sweep.moved(round.to, round.groups, !are_carried);
         let swept = state.sweep.swept();
         let (live, anchor) = (state.map_log.live(), state.map_log.anchor_at(swept));
-        let full = live * 4 > self.geometry.blocks(state.space.groups()) * 3;
+        let full = live * 4 > state.map_log_capacity(&self.geometry) * 3;
         let drops = anchor != state.map_log.anchor();
         drop(state);
         // Otherwise the next round that writes pages drops what it can.

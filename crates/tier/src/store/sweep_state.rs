@@ -11,6 +11,19 @@ const CIRCLE_SHARE: u64 = 2;
 /// The sweep rests while no more than this share of the map log, as a divisor, is in use.
 const REST_SHARE: u64 = 4;
 
+/// A circle is cheap that writes no more than this many pages for each block of the map log: a
+/// block holds the records of some 150 page writes.
+const CHEAP_PAGES: u64 = 8;
+/// Blocks of the map log for which no circle is worth while: an opening replays them in 10 ms.
+const BLOCKS_LEAST: u64 = 64;
+
+/// Blocks of the map log by which the sweep paces itself at most, if a circle writes this many
+/// pages: where few pages are written again and again, records of them fill the map log, and none
+/// of the older ones says what a page is now.
+pub(crate) fn cheap_capacity(pages: u64) -> u64 {
+    REST_SHARE * (BLOCKS_LEAST + pages.div_ceil(CHEAP_PAGES))
+}
+
 /// How far the sweep has come, and what may be torn.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {

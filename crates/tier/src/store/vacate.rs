@@ -77,9 +77,8 @@ impl Store {
     pub fn compact_step(&self) -> Result<Progress, TierError> {
         self.poison.check()?;
         self.journal()?;
-        let next = self.state.lock().space.next_to_learn();
-        if let Some(group) = next {
-            return self.learn(group).map(|()| Progress::Worked);
+        if self.learn_some()? {
+            return Ok(Progress::Worked);
         }
         let vacated = {
             let mut cleaning = self.cleaning.lock();

@@ -78,7 +78,7 @@ impl Store {
         let mark = self.state.lock().sweep.at();
         self.append_blocks(rounds, &batch, mark)?;
         let state = &mut *self.state.lock();
-        let use_of_log = (state.map_log.live(), self.geometry.blocks(groups));
+        let use_of_log = (state.map_log.live(), state.map_log_capacity(&self.geometry));
         state.sweep.appended(batch.blocks().len() as u64, use_of_log, groups);
         state.share_the_budget();
         Ok(())

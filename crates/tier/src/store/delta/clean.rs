@@ -221,13 +221,7 @@ impl Store {
             return Ok(false);
         }
         // All groups: what is not learned may hold them.
-        loop {
-            let next = self.state.lock().space.next_to_learn();
-            match next {
-                Some(group) => self.learn(group)?,
-                None => break,
-            }
-        }
+        self.learn_all()?;
         self.free_empty_delta_pages()?;
         let some = self.state.lock().deltas.live.emptiest(&self.geometry, usize::MAX, usize::MAX);
         let mut freed = self.state.lock().totals().delta_pages < before;

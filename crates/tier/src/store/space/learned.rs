@@ -77,6 +77,14 @@ impl Space {
         (start < end).then(|| if from_end { *end - 1 } else { *start })
     }
 
+    /// The first groups that are not learned, `most` at most.
+    pub(crate) fn groups_to_learn(&mut self, most: usize) -> impl Iterator<Item = u64> + use<'_> {
+        // Moves the ends of the range past those that are.
+        self.next_to_learn();
+        let range = self.unlearned.clone();
+        range.filter(|group| !self.groups[*group as usize].learned).take(most)
+    }
+
     /// The next group to learn before a page number is reserved. The lowest number is handed out
     /// first, so as a rule the first groups have none, and all behind them some: a bisection finds
     /// where those begin, and from there on they are learned in turn, so that numbers stay low. If

@@ -198,3 +198,38 @@ fn a_hole_that_is_being_cut_off_takes_no_places_from_others() {
     assert!(seen.len() > 6 && seen.iter().all(|places| *places == before), "{seen:?} of {before}");
     assert_eq!(store.state.lock().space.groups(), last);
 }
+
+/// Cause: growth looked through all bitmap pages for a hole, one after the other. Effect: after an
+/// opening, threads that wanted space in a file of 1 TB waited for minutes.
+#[test]
+fn growth_looks_for_a_hole_in_few_groups_unless_the_device_is_full() {
+    let plan = FaultPlan::new(1);
+    let counting =
+        Arc::new(Counting::new(Arc::new(Faulty::new(Arc::new(MemoryDevice::new("store")), &plan))));
+    let device: Arc<dyn Device> = counting.clone();
+    let log = TestLog::new();
+    let store = create(device.clone(), &log);
+    let pages = allocate(&store, &log, 1500).unwrap();
+    pages[..600].chunks(6).for_each(|some| drop(write(&store, &log, some)));
+    publish(&store, &log, &[], &pages[600..1499]).unwrap();
+    log.flush(log.end()).unwrap();
+    while store.give_back_step().unwrap() == Progress::Worked {}
+    store.learn_all().unwrap();
+    let hole = store.state.lock().space.unbacked_group().expect("some are holes");
+    log.flush(log.end()).unwrap();
+    let store = recover(device, &log.records(), Lsn::FIRST, log.end()).unwrap();
+    store.attach_journal(log.clone());
+    let at_once = store.state.lock().cache.pages_at_once() as u64;
+    let seen = || store.backed_places(&mut store.state.lock());
+    let groups = || store.state.lock().space.groups();
+    let (before, had) = (groups(), counting.snapshot().reads);
+    store.add_space(seen()).unwrap();
+    let read = counting.snapshot().reads.ops - had.ops;
+    assert!(hole > 3 * at_once && read <= 2 * at_once, "hole {hole}, {read} reads, {at_once} at once");
+    assert!(groups() > before, "the file has grown");
+
+    plan.fail_from(0, Calls::Grows, DeviceErrorKind::NoSpace);
+    let (before, backed) = (groups(), seen());
+    store.add_space(backed).unwrap();
+    assert_eq!((groups(), seen()), (before, backed + store.geometry.places_per_group), "a hole is used");
+}

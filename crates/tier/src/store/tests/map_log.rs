@@ -249,3 +249,33 @@ fn a_map_page_is_read_whole_once_and_then_by_its_newer_slot() {
     assert!(second.iter().all(|bytes| *bytes <= 1024), "{second:?}");
     assert!(second.iter().filter(|bytes| **bytes == 1024).count() >= 10, "{second:?}");
 }
+
+/// Cause: the sweep rested until a share of the file's blocks was full. Effect: where few pages
+/// were written again and again, an opening read and replayed log in proportion to the file: of
+/// 1 TB, 700 MB.
+#[test]
+fn the_map_log_is_as_short_in_a_large_file_where_few_pages_are_written() {
+    let device = Arc::new(MemoryDevice::new("store"));
+    let log = TestLog::new();
+    let options = StoreOptions { map_budget_bytes: 1 << 20, ..options() };
+    let store = Store::create_with(device, DATABASE, options, LAYOUT, POLICY).unwrap();
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 30).unwrap();
+    store.add_groups(u64::MAX, 16).unwrap();
+    while store.state.lock().space.groups() < 4000 {
+        let mut header = store.growth.lock();
+        store.grow(&mut header, 1000).unwrap();
+    }
+    let capacity = store.geometry.blocks(4000);
+    let written = || store.counters.metadata_pages_written.load(Ordering::Relaxed);
+    let (before, mut most, rounds) = (written(), 0, 5000);
+    for _ in 0..rounds {
+        write(&store, &log, &pages);
+        store.sync().unwrap();
+        most = most.max(store.state.lock().map_log.live());
+    }
+    assert!(most > 64 && most < 600 && capacity > 3000, "{most} blocks of {capacity}");
+    // The blocks, and little beside them.
+    let written = written() - before;
+    assert!(written < 3 * rounds, "{written} pages of metadata for {rounds} syncs");
+}
