@@ -3,7 +3,6 @@
 use crate::ghost_list::GhostList;
 use crate::ranks;
 use crate::undo::undo_key;
-use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::sync::{Arc, Mutex};
 use firndb_base::{TreeId, TxnId};
 use firndb_btree::{KeyRanges, Unmerged};
@@ -64,8 +63,20 @@ pub(crate) struct Backlog {
     pub(crate) met: Mutex<VecDeque<(TreeId, Box<[u8]>)>>,
     /// Where trees note merges that met an error.
     pub unmerged: Arc<Unmerged>,
-    /// Whether the last step swept a range rather than single leaves.
-    pub(crate) sweeping: AtomicBool,
+    /// What the last step did. Locked alone.
+    pub(crate) sweeps: Mutex<Sweeps>,
+}
+
+/// Whether background steps sweep a range of leaves, which may be long and cold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sweeps {
+    /// The last step did not.
+    #[default]
+    No,
+    /// The last step did, and removed something.
+    WithEffect,
+    /// The last step did, and found nothing to remove.
+    InVain,
 }
 
 impl Work {
@@ -101,7 +112,7 @@ impl Backlog {
             work: ranks::BACKLOG.mutex(work),
             met: Mutex::default(),
             unmerged: Arc::default(),
-            sweeping: AtomicBool::new(false),
+            sweeps: Mutex::default(),
         }
     }
 
@@ -158,12 +169,6 @@ impl Backlog {
         let incoming = self.incoming.lock().bytes;
         let work = self.work.lock();
         incoming + work.sets().iter().map(|set| set.bytes()).sum::<usize>()
-    }
-
-    /// Whether the steps sweep a range of leaves now, which may be long and cold: then the caller
-    /// should pace them.
-    pub fn is_sweeping(&self) -> bool {
-        self.sweeping.load(Ordering::Relaxed)
     }
 
     /// Adds what was handed in to the work. Under the work's lock, so that a thread that reads

@@ -55,7 +55,7 @@
 //! garbage.
 
 use crate::error::TxnError;
-use crate::ghost_backlog::{GENERATION_MAX, INCOMING_MAX, SMALL_SET_MAX, Work};
+use crate::ghost_backlog::{GENERATION_MAX, INCOMING_MAX, SMALL_SET_MAX, Sweeps, Work};
 use crate::header::RowHeader;
 use crate::manager::TxnManager;
 use crate::state::Status;
@@ -168,8 +168,8 @@ impl TxnManager {
     /// Whether [`TxnManager::maintenance_step`] sweeps a range of leaves now: its caller should
     /// pause between two steps.
     #[must_use]
-    pub fn is_sweeping(&self) -> bool {
-        self.backlog.is_sweeping()
+    pub fn sweeps(&self) -> Sweeps {
+        *self.backlog.sweeps.lock()
     }
 
     /// Removes some ghosts, or what else is left in pages.
@@ -178,11 +178,11 @@ impl TxnManager {
     /// more to do when the log has space. Nothing is forgotten by an error.
     pub(crate) fn ghost_step(&self) -> Result<Progress, TxnError> {
         let Some(job) = self.next_job() else {
-            self.backlog.sweeping.store(false, Ordering::Relaxed);
+            *self.backlog.sweeps.lock() = Sweeps::No;
             return Ok(Progress::Idle);
         };
-        let sweeping = matches!(&job, Job::Range(_, low, high) if high.as_ref() != Some(low));
-        self.backlog.sweeping.store(sweeping, Ordering::Relaxed);
+        let is_of_leaves = matches!(&job, Job::Range(_, low, high) if high.as_ref() != Some(low));
+        *self.backlog.sweeps.lock() = if is_of_leaves { Sweeps::InVain } else { Sweeps::No };
         let (Job::Leaf(id, _) | Job::Range(id, ..) | Job::Merge(id, _)) = &job;
         let tree = if *id == self.undo.id() { Some(self.undo.clone()) } else { self.tree(*id) };
         let Some(tree) = tree else {
@@ -296,9 +296,15 @@ impl TxnManager {
                 Err(error) => failed = Some(error),
             }
         }
+        let removed: u64 = leaves.iter().map(|leaf| leaf.removed as u64).sum();
         if id != self.undo.id() {
-            let removed = leaves.iter().map(|leaf| leaf.removed as u64).sum();
             self.counters.ghosts_removed.fetch_add(removed, Ordering::Relaxed);
+        }
+        {
+            let mut sweeps = self.backlog.sweeps.lock();
+            if *sweeps == Sweeps::InVain && removed > 0 {
+                *sweeps = Sweeps::WithEffect;
+            }
         }
         // The last one, if it is small and the sweep continues, is merged by the next step, when
         // its neighbour is swept, too.

@@ -85,6 +85,7 @@ mod write_times;
 pub use attachment::Attachment;
 pub use commit::CommitHandle;
 pub use error::{TxnError, TxnErrorKind};
+pub use ghost_backlog::Sweeps;
 pub use header::RowHeader;
 pub use image_choice::{PageRecovery, WriteCosts};
 pub use kept::{Keepable, Kept};

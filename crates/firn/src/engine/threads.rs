@@ -10,7 +10,7 @@ use firndb_base::sync::atomic::{AtomicBool, Ordering};
 use firndb_base::sync::thread::{self, JoinHandle};
 use firndb_base::sync::{Arc, Condvar, Mutex};
 use firndb_base::{Progress, clock};
-use firndb_txn::{TxnError, TxnErrorKind};
+use firndb_txn::{Sweeps, TxnError, TxnErrorKind};
 use std::time::Duration;
 
 /// How long a cleaner sleeps when no thread waits for a frame.
@@ -19,9 +19,12 @@ const CLEANER_NAP: Duration = Duration::from_millis(100);
 const OTHER_CLEANERS_NAP: Duration = Duration::from_secs(10);
 /// How often maintenance looks for work.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
-/// How long it rests after a step of a sweep at least, and `MAINTENANCE_NAP` at most: so at most
-/// 8,000 leaves a second.
+/// How long it rests after a step of a sweep at least, so at most 8,000 leaves a second; and at most.
 const SWEEP_NAP_MIN: Duration = Duration::from_millis(1);
+const SWEEP_NAP_MAX: Duration = Duration::from_secs(1);
+/// And in times of the step, where it removed nothing: after a crash ranges are coarse, and may name
+/// all leaves of a table in which some rows were deleted.
+const VAIN_SWEEP_REST: u32 = 9;
 /// How long no groups are emptied after a step of it beside transactions, in times of the step:
 /// nothing waits for the space, since places are taken in these groups before the file grows.
 const EMPTYING_REST: u32 = 9;
@@ -226,9 +229,11 @@ impl Shared {
             let empties = empties_from.is_none_or(|from| begun >= from);
             match self.engine.maintenance_step(empties) {
                 // A sweep of leaves that may not be in memory leaves the devices to transactions
-                // half of the time.
-                Ok(Progress::Worked) if self.engine.txns.is_sweeping() => {
-                    self.nap(begun.elapsed().clamp(SWEEP_NAP_MIN, MAINTENANCE_NAP));
+                // half of the time or more.
+                Ok(Progress::Worked) if self.engine.txns.sweeps() != Sweeps::No => {
+                    let is_vain = self.engine.txns.sweeps() == Sweeps::InVain;
+                    let rest = begun.elapsed() * if is_vain { VAIN_SWEEP_REST } else { 1 };
+                    self.nap(rest.clamp(SWEEP_NAP_MIN, SWEEP_NAP_MAX));
                 }
                 Ok(Progress::Worked)
                     if empties && self.engine.store.is_vacating() && self.engine.may_vacate() =>

@@ -6,6 +6,7 @@
 //! that is being restored has such records.
 
 use super::apply::{concerned, contradiction};
+use super::give_back::Search;
 use super::journal::made_space;
 use super::records::{self, CHANGES_MAX, Change};
 use super::state::{SLACK_BATCHES_NORMAL, Store};
@@ -61,7 +62,7 @@ impl Store {
             if needed <= backed && self.geometry.group_of_page(PageId(highest)) < groups {
                 break;
             }
-            self.add_space(backed)?;
+            self.add_space(backed, Search::Everywhere)?;
         }
         let changes: Vec<Change> =
             pages.iter().map(|&(page, version)| Change::Adopt { page, version }).collect();

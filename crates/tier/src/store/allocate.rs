@@ -11,6 +11,7 @@
 //! prepares again.
 
 use super::apply::{concerned, contradiction};
+use super::give_back::Search;
 use super::meta_page::MetaId;
 use super::pins::Pins;
 use super::records::{self, Change};
@@ -77,7 +78,9 @@ impl Store {
                 },
                 Next::Learn(group) => self.learn(group)?,
                 Next::Flush(end) => self.flush_log(end)?,
-                Next::Grow { backed, must, needed } => match self.add_space(backed) {
+                Next::Grow { backed, must, needed } => match self
+                    .add_space(backed, if must { Search::Everywhere } else { Search::KnownAndSome })
+                {
                     Err(error) if error.kind == TierErrorKind::Full && !must => {
                         let pause = self.geometry.places_per_group / 8;
                         self.state.lock().grow_again_at = needed + pause.max(1);

@@ -20,6 +20,7 @@
 
 use super::circle::{Best, Circle, Cleaning, Extent};
 use super::geometry::{Geometry, Place, SEGMENT_PLACES};
+use super::give_back::Search;
 use super::meta_page::MetaId;
 use super::options::Placement;
 use super::segments::{SegmentAt, Stream, WHOLE_KEPT};
@@ -227,7 +228,7 @@ impl Store {
             }
             backed
         };
-        match self.add_groups(backed, 1) {
+        match self.add_groups(backed, 1, Search::KnownAndSome) {
             Err(error) if error.kind == TierErrorKind::Full => Ok(false),
             outcome => outcome.map(|()| true),
         }

@@ -95,13 +95,13 @@ impl Store {
     /// Adds places with space: from a group that returned its space, or from the device. `seen` is
     /// the number of places with space that the caller knew: if there are more by now, does
     /// nothing, or each of the threads that waited would add some. Fails with `Full` if the device
-    /// has no space.
-    pub(crate) fn add_space(&self, seen: u64) -> Result<(), TierError> {
-        self.add_groups(seen, GROW_GROUPS_MAX)
+    /// has no space, and `search` finds no group that returned it.
+    pub(crate) fn add_space(&self, seen: u64, search: Search) -> Result<(), TierError> {
+        self.add_groups(seen, GROW_GROUPS_MAX, search)
     }
 
     /// As [`Store::add_space`], by `most` groups at most.
-    pub(crate) fn add_groups(&self, seen: u64, most: u64) -> Result<(), TierError> {
+    pub(crate) fn add_groups(&self, seen: u64, most: u64, search: Search) -> Result<(), TierError> {
         self.poison.check()?;
         let mut header = self.growth.lock();
         {
@@ -120,12 +120,8 @@ impl Store {
             other => other,
         };
         match grown {
-            Err(error) if error.kind == TierErrorKind::Full => {
-                if self.back_one_group(Search::Everywhere)? {
-                    Ok(())
-                } else {
-                    Err(error)
-                }
+            Err(error) if error.kind == TierErrorKind::Full && search == Search::Everywhere => {
+                if self.back_one_group(Search::Everywhere)? { Ok(()) } else { Err(error) }
             }
             other => other,
         }

@@ -122,8 +122,8 @@ impl MetaCache {
     pub(crate) fn budget_pages(&self) -> usize {
         (self.budget_bytes.saturating_sub(self.others_bytes) / self.page_bytes).max(PAGES_LEAST)
     }
-    /// Pages that are read together, where many are to be: they take half of the budget at most.
-    pub(crate) fn pages_at_once(&self) -> usize {
+    /// Pages to be read together by a caller that wants many: they take half of the budget at most.
+    pub(crate) fn read_together(&self) -> usize {
         (self.budget_pages() / 2).clamp(1, READ_TOGETHER)
     }
     pub(crate) fn budget_bytes(&self) -> usize {

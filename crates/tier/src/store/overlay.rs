@@ -11,26 +11,25 @@
 use super::entry::Entry;
 use super::geometry::Geometry;
 use firndb_base::PageId;
-use firndb_base::hash::FixedMap;
 use std::collections::BTreeMap;
 
 /// Bytes of DRAM that an entry takes, the tree's share included.
 pub(crate) const OVERLAY_ENTRY_BYTES: usize = 64;
 /// And those of a map page that has entries.
-const WAITING_BYTES: usize = 32;
+const WAITING_BYTES: usize = 24;
 
 #[derive(Debug)]
 pub(crate) struct Overlay {
     entries: BTreeMap<PageId, Entry>,
     /// How many of them each map page has that has any.
-    of_maps: FixedMap<u64, u64>,
+    of_maps: BTreeMap<u64, u32>,
     entries_per_map: u64,
 }
 
 impl Overlay {
     pub(crate) fn new(geometry: &Geometry) -> Overlay {
         let entries_per_map = geometry.entries_per_map;
-        Overlay { entries: BTreeMap::new(), of_maps: FixedMap::default(), entries_per_map }
+        Overlay { entries: BTreeMap::new(), of_maps: BTreeMap::new(), entries_per_map }
     }
 
     pub(crate) fn get(&self, page: PageId) -> Option<Entry> {
@@ -60,17 +59,8 @@ impl Overlay {
         self.entries.range(pages).map(|(page, entry)| (*page, *entry))
     }
     /// The map pages from `from` up to and excluding `to` that have entries here, in order.
-    pub(crate) fn maps(&self, geometry: &Geometry, from: u64, to: u64) -> Vec<u64> {
-        let per_map = geometry.entries_per_map;
-        let (mut maps, mut at, end) = (Vec::new(), PageId(from * per_map), PageId(to * per_map));
-        while at < end
-            && let Some((page, _)) = self.entries.range(at..end).next()
-        {
-            let map = page.0 / per_map;
-            maps.push(map);
-            at = PageId((map + 1) * per_map);
-        }
-        maps
+    pub(crate) fn maps(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + use<'_> {
+        self.of_maps.range(from..to).map(|(map, _)| *map)
     }
 
     /// Removes what a durable map page contains, unless it has changed since.
@@ -103,8 +93,8 @@ mod tests {
         for page in [1, 2, 39, 40, 200] {
             overlay.set(PageId(page), version(page));
         }
-        assert_eq!(overlay.maps(&geometry, 0, 100), [0, 1, 5]);
-        assert_eq!(overlay.maps(&geometry, 1, 5), [1]);
+        assert_eq!(overlay.maps(0, 100).collect::<Vec<_>>(), [0, 1, 5]);
+        assert_eq!(overlay.maps(1, 5).collect::<Vec<_>>(), [1]);
         let copied: Vec<_> = overlay.of_map(&geometry, 0).collect();
         assert_eq!(copied.len(), 3);
         overlay.set(PageId(2), version(300));

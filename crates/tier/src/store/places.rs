@@ -14,6 +14,7 @@
 
 use super::bitmap::{self, Which};
 use super::geometry::Place;
+use super::give_back::Search;
 use super::meta_page::MetaId;
 use super::options::Placement;
 use super::segments::Stream;
@@ -31,6 +32,7 @@ enum Next {
     Done,
     Load(u64),
     Learn(u64),
+    LearnSome,
     Flush(Lsn),
     Wait,
     Grow(u64),
@@ -98,7 +100,7 @@ impl Store {
     pub(crate) fn learn_some(&self) -> Result<bool, TierError> {
         let ids: Vec<MetaId> = {
             let state = &mut *self.state.lock();
-            let most = state.cache.pages_at_once();
+            let most = state.cache.read_together();
             state.space.groups_to_learn(most).map(MetaId::Bitmap).collect()
         };
         // One that cannot be read is read again by itself.
@@ -149,13 +151,14 @@ impl Store {
                     }
                     Err(_) => self.learn(group),
                 },
+                Next::LearnSome => self.learn_some().map(drop),
                 Next::Learn(group) => {
                     looked += 1;
                     self.learn(group)
                 }
                 Next::Flush(end) => self.flush_log(end),
                 Next::Wait => Ok(()),
-                Next::Grow(backed) => self.add_space(backed),
+                Next::Grow(backed) => self.add_space(backed, Search::Everywhere),
             };
             if let Err(error) = outcome {
                 self.drop_places(&taken);
@@ -212,8 +215,8 @@ impl Store {
         if next_wanted(wanted, taken.len()).is_none() {
             return Next::Done;
         }
-        if let Some(group) = state.space.next_to_learn() {
-            return Next::Learn(group);
+        if state.space.next_to_learn().is_some() {
+            return Next::LearnSome;
         }
         if let Some(end) = state.space.pending_end() {
             return Next::Flush(end);

@@ -97,7 +97,7 @@ impl Store {
     fn recount(&self) -> Result<(), TierError> {
         let (ids, together): (Vec<MetaId>, usize) = {
             let state = self.state.lock();
-            ((0..state.space.groups()).map(MetaId::Bitmap).collect(), state.cache.pages_at_once())
+            ((0..state.space.groups()).map(MetaId::Bitmap).collect(), state.cache.read_together())
         };
         let mut totals = Totals::default();
         for some in ids.chunks(together) {

@@ -31,8 +31,8 @@ use std::collections::BTreeSet;
 
 /// Metadata pages written in one round, and those of one more group.
 const ROUND_PAGES: usize = 256;
-/// Groups that are looked at in one round, under the store's lock.
-const ROUND_GROUPS: u64 = 4096;
+/// Groups that are looked at in one hold of the store's lock.
+const LOOKED_AT_ONCE: usize = 4096;
 /// Bytes of records that may wait for a checkpoint, at least.
 const FRESH_LEAST_BYTES: usize = 16 << 10;
 
@@ -44,30 +44,31 @@ struct Round {
 }
 
 impl State {
-    /// The pages of the next groups that have something to write, `limit` and those of one group at
-    /// most; of [`ROUND_GROUPS`] groups and one circle at most.
-    fn next_round(&self, store: &Store, limit: usize) -> Round {
-        let groups = self.space.groups();
-        let maps = store.geometry.maps_per_group;
-        let (mut ids, mut to) = (Vec::new(), self.sweep.at);
-        let wrap = |at: Position| match at.group < groups {
+    /// Adds the pages of the groups behind a round that have something to write, until it has
+    /// `limit` pages and those of one group at most; of [`LOOKED_AT_ONCE`] groups at most. Returns
+    /// whether the round is complete: it goes one circle at most.
+    fn extend_round(&self, geometry: &Geometry, round: &mut Round, limit: usize) -> bool {
+        round.groups = self.space.groups();
+        let maps = geometry.maps_per_group;
+        let wrap = |at: Position| match at.group < round.groups {
             true => at,
             false => Position { circle: at.circle + 1, group: 0 },
         };
-        to = wrap(to);
-        for _ in 0..groups.min(ROUND_GROUPS) {
-            let bits = MetaId::Bitmap(to.group);
-            if self.cache.is_dirty(bits) || self.deferred.contains(to.group) {
-                ids.push(bits);
+        let end = self.sweep.at.full_circle();
+        for _ in 0..LOOKED_AT_ONCE {
+            if round.ids.len() >= limit || round.to >= end {
+                return true;
             }
-            let of_group = self.overlay.maps(&store.geometry, to.group * maps, (to.group + 1) * maps);
-            ids.extend(of_group.into_iter().map(MetaId::Map));
-            to = wrap(Position { group: to.group + 1, ..to });
-            if ids.len() >= limit {
-                break;
+            let at = wrap(round.to);
+            let bits = MetaId::Bitmap(at.group);
+            if self.cache.is_dirty(bits) || self.deferred.contains(at.group) {
+                round.ids.push(bits);
             }
+            let of_group = self.overlay.maps(at.group * maps, (at.group + 1) * maps);
+            round.ids.extend(of_group.map(MetaId::Map));
+            round.to = wrap(Position { group: at.group + 1, ..at });
         }
-        Round { ids, to, groups }
+        false
     }
 
     /// Whether metadata pages of `group` lack something.
@@ -75,23 +76,34 @@ impl State {
         let maps = geometry.maps_per_group;
         self.deferred.contains(group)
             || self.cache.is_dirty(MetaId::Bitmap(group))
-            || !self.overlay.maps(geometry, group * maps, (group + 1) * maps).is_empty()
+            || self.overlay.maps(group * maps, (group + 1) * maps).next().is_some()
     }
 
     /// Whether the sweep has to go on now.
     fn is_behind(&self, store: &Store) -> bool {
-        let capacity = self.map_log_capacity(&store.geometry);
+        let capacity = store.geometry.blocks(self.space.groups());
         self.sweep.owed > 0
             || self.overlay.bytes() > self.overlay_max()
             || self.map_log.live() * 4 > capacity * 3
             || self.cache.dirty() > self.cache.budget_pages() / 2
     }
 
-    /// Blocks of the map log by which the sweep paces itself: those of the file, or as many as a
-    /// circle is cheap for. An opening replays them, however large the file is.
+    /// Blocks that the map log should have, for the sweep to keep pace with it: no more than the file
+    /// has, and no more than is cheap. An opening replays three quarters of them at most, and twice
+    /// what waited for a circle's beginning.
     pub(crate) fn map_log_capacity(&self, geometry: &Geometry) -> u64 {
+        let blocks = geometry.blocks(self.space.groups());
+        // A circle reads damaged pages again, and makes them no better.
+        if self.sweep.meets_damage() {
+            return blocks;
+        }
         let waiting = self.overlay.maps_waiting() + self.cache.dirty() + self.deferred.groups();
-        sweep_state::cheap_capacity(waiting as u64).min(geometry.blocks(self.space.groups()))
+        sweep_state::cheap_capacity(waiting as u64).min(blocks)
+    }
+
+    /// Whether the sweep has to go on to keep pace with the map log.
+    pub(crate) fn owes_sweeping(&self) -> bool {
+        self.sweep.owed > 0
     }
 
     /// Bytes that the overlay may take: a sixth of the map's budget at opening. (A recovery has
@@ -173,11 +185,12 @@ impl Store {
         self.journal()?;
         self.mend_torn(rounds)?;
         let names_max = totals::names_max(self.geometry.body_bytes());
-        let round = {
+        let mut round = Round { ids: Vec::new(), to: self.state.lock().sweep.at, groups: 0 };
+        while {
             let state = self.state.lock();
             let limit = ROUND_PAGES.min(names_max).min(state.cache.budget_pages() / 2);
-            state.next_round(self, limit)
-        };
+            !state.extend_round(&self.geometry, &mut round, limit)
+        } {}
         let (mut pins, failed) = self.pin_readable(&round.ids)?;
         let (damaged, mut ids): (Vec<MetaId>, Vec<MetaId>) =
             round.ids.iter().partition(|id| failed.contains_key(id));
@@ -202,7 +215,7 @@ impl Store {
         state.sweep.moved(round.to, round.groups, !are_carried);
         let swept = state.sweep.swept();
         let (live, anchor) = (state.map_log.live(), state.map_log.anchor_at(swept));
-        let full = live * 4 > state.map_log_capacity(&self.geometry) * 3;
+        let full = live * 4 > self.geometry.blocks(state.space.groups()) * 3;
         let drops = anchor != state.map_log.anchor();
         drop(state);
         // Otherwise the next round that writes pages drops what it can.

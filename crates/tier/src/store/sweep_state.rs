@@ -11,15 +11,14 @@ const CIRCLE_SHARE: u64 = 2;
 /// The sweep rests while no more than this share of the map log, as a divisor, is in use.
 const REST_SHARE: u64 = 4;
 
-/// A circle is cheap that writes no more than this many pages for each block of the map log: a
-/// block holds the records of some 150 page writes.
+/// A circle is cheap if it writes no more pages than this for each block of the map log: a block has
+/// the records of some 150 page writes.
 const CHEAP_PAGES: u64 = 8;
-/// Blocks of the map log for which no circle is worth while: an opening replays them in 10 ms.
+/// No circle is worth while for fewer blocks: an opening replays them in about 10 ms.
 const BLOCKS_LEAST: u64 = 64;
 
-/// Blocks of the map log by which the sweep paces itself at most, if a circle writes this many
-/// pages: where few pages are written again and again, records of them fill the map log, and none
-/// of the older ones says what a page is now.
+/// Blocks that the map log should have if a circle writes `pages` pages: the sweep rests until it is
+/// cheap. Most of a longer log says where pages were that have been written again since.
 pub(crate) fn cheap_capacity(pages: u64) -> u64 {
     REST_SHARE * (BLOCKS_LEAST + pages.div_ceil(CHEAP_PAGES))
 }
@@ -53,11 +52,13 @@ impl Sweep {
     pub(crate) fn at(&self) -> Position {
         self.at
     }
-    /// Notes that `blocks` blocks were appended: `live` of `capacity` are in use.
+    /// Notes that `blocks` blocks were appended: `live` of `capacity` are in use. More than a circle
+    /// is never owed: it is all that a sweep can do.
     pub(crate) fn appended(&mut self, blocks: u64, (live, capacity): (u64, u64), groups: u64) {
-        if live * REST_SHARE > capacity {
-            self.owed += (blocks * groups * CIRCLE_SHARE).div_ceil(capacity);
-        }
+        self.owed = match live * REST_SHARE > capacity {
+            true => (self.owed + (blocks * groups * CIRCLE_SHARE).div_ceil(capacity)).min(groups),
+            false => 0,
+        };
     }
     /// Whether the last circle met pages that cannot be read: then another would, too.
     pub(crate) fn meets_damage(&self) -> bool {

@@ -138,9 +138,10 @@ impl Store {
         if much_is_fresh {
             self.append(&mut rounds)?;
         }
+        let owes_sweeping = self.state.lock().owes_sweeping();
         match self.crowded() {
-            None => Ok(()),
-            Some(_) => self.sweep_round(&mut rounds),
+            None if !(much_is_fresh && owes_sweeping) => Ok(()),
+            _ => self.sweep_round(&mut rounds),
         }
     }
 

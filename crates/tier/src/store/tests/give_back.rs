@@ -4,6 +4,7 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_tier::PageTier;
 use crate::store::Journal;
+use crate::store::give_back::Search;
 use crate::store::meta_page::MetaId;
 use crate::store::{Store, StoreOptions};
 use firndb_base::sync::{Arc, Mutex};
@@ -75,7 +76,7 @@ fn threads_that_wait_for_space_share_what_the_first_one_adds() {
     let (seen, group) = (backed(), store.geometry.places_per_group);
     for _ in 0..5 {
         // As threads do that all saw that many.
-        store.add_space(seen).unwrap();
+        store.add_space(seen, Search::Everywhere).unwrap();
     }
     assert_eq!(backed(), seen + group);
 }
@@ -219,17 +220,17 @@ fn growth_looks_for_a_hole_in_few_groups_unless_the_device_is_full() {
     log.flush(log.end()).unwrap();
     let store = recover(device, &log.records(), Lsn::FIRST, log.end()).unwrap();
     store.attach_journal(log.clone());
-    let at_once = store.state.lock().cache.pages_at_once() as u64;
+    let at_once = store.state.lock().cache.read_together() as u64;
     let seen = || store.backed_places(&mut store.state.lock());
     let groups = || store.state.lock().space.groups();
     let (before, had) = (groups(), counting.snapshot().reads);
-    store.add_space(seen()).unwrap();
+    store.add_space(seen(), Search::Everywhere).unwrap();
     let read = counting.snapshot().reads.ops - had.ops;
     assert!(hole > 3 * at_once && read <= 2 * at_once, "hole {hole}, {read} reads, {at_once} at once");
     assert!(groups() > before, "the file has grown");
 
     plan.fail_from(0, Calls::Grows, DeviceErrorKind::NoSpace);
     let (before, backed) = (groups(), seen());
-    store.add_space(backed).unwrap();
+    store.add_space(backed, Search::Everywhere).unwrap();
     assert_eq!((groups(), seen()), (before, backed + store.geometry.places_per_group), "a hole is used");
 }
