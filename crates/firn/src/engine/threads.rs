@@ -19,11 +19,12 @@ const CLEANER_NAP: Duration = Duration::from_millis(100);
 const OTHER_CLEANERS_NAP: Duration = Duration::from_secs(10);
 /// How often maintenance looks for work.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
-/// How long it rests after a step of a sweep at least, so at most 8,000 leaves a second; and at most.
+/// How long it rests after a step of a sweep at least, so at most 8,000 leaves a second.
 const SWEEP_NAP_MIN: Duration = Duration::from_millis(1);
+/// And at most.
 const SWEEP_NAP_MAX: Duration = Duration::from_secs(1);
-/// And in times of the step, where it removed nothing: after a crash ranges are coarse, and may name
-/// all leaves of a table in which some rows were deleted.
+/// And in times of the step, where it removed nothing: after a crash ranges are coarse, and may
+/// name all leaves of a table in which some rows were deleted.
 const VAIN_SWEEP_REST: u32 = 9;
 /// How long no groups are emptied after a step of it beside transactions, in times of the step:
 /// nothing waits for the space, since places are taken in these groups before the file grows.

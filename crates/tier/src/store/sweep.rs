@@ -88,9 +88,8 @@ impl State {
             || self.cache.dirty() > self.cache.budget_pages() / 2
     }
 
-    /// Blocks that the map log should have, for the sweep to keep pace with it: no more than the file
-    /// has, and no more than is cheap. An opening replays three quarters of them at most, and twice
-    /// what waited for a circle's beginning.
+    /// Blocks that the map log should have, for the sweep to keep pace with it: no more than the
+    /// file has, and no more than is cheap.
     pub(crate) fn map_log_capacity(&self, geometry: &Geometry) -> u64 {
         let blocks = geometry.blocks(self.space.groups());
         // A circle reads damaged pages again, and makes them no better.

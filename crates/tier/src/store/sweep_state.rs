@@ -11,14 +11,14 @@ const CIRCLE_SHARE: u64 = 2;
 /// The sweep rests while no more than this share of the map log, as a divisor, is in use.
 const REST_SHARE: u64 = 4;
 
-/// A circle is cheap if it writes no more pages than this for each block of the map log: a block has
-/// the records of some 150 page writes.
+/// A circle is cheap if it writes no more pages than this for each block of the map log: a block
+/// has the records of some 150 page writes.
 const CHEAP_PAGES: u64 = 8;
 /// No circle is worth while for fewer blocks: an opening replays them in about 10 ms.
 const BLOCKS_LEAST: u64 = 64;
 
-/// Blocks that the map log should have if a circle writes `pages` pages: the sweep rests until it is
-/// cheap. Most of a longer log says where pages were that have been written again since.
+/// Blocks that the map log should have if a circle writes `pages` pages: the sweep rests until it
+/// is cheap. Most of a longer log says where pages were that have been written again since.
 pub(crate) fn cheap_capacity(pages: u64) -> u64 {
     REST_SHARE * (BLOCKS_LEAST + pages.div_ceil(CHEAP_PAGES))
 }
@@ -52,8 +52,8 @@ impl Sweep {
     pub(crate) fn at(&self) -> Position {
         self.at
     }
-    /// Notes that `blocks` blocks were appended: `live` of `capacity` are in use. More than a circle
-    /// is never owed: it is all that a sweep can do.
+    /// Notes that `blocks` blocks were appended: `live` of `capacity` are in use. More than a
+    /// circle is never owed: it is all that a sweep can do.
     pub(crate) fn appended(&mut self, blocks: u64, (live, capacity): (u64, u64), groups: u64) {
         self.owed = match live * REST_SHARE > capacity {
             true => (self.owed + (blocks * groups * CIRCLE_SHARE).div_ceil(capacity)).min(groups),

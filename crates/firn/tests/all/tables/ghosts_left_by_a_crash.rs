@@ -1,4 +1,5 @@
-//! What a crash leaves of ranges in which rows were deleted, swept beside other work. In virtual time.
+//! What a crash leaves of ranges in which rows were deleted, swept beside other work. In virtual
+//! time.
 
 use crate::support::bed::Bed;
 use crate::support::small::{busy, quiet};
