@@ -16,9 +16,9 @@ use crate::index::{IndexDefinition, IndexState, RowSource};
 use crate::large::{self, Reference, ValueId};
 use crate::large_read::{self, Behind};
 use crate::live_index::{LiveIndex, is_usable};
+use crate::planning::PlanningStatistics;
 use crate::ranks;
 use crate::rows::Rows;
-use crate::planning::PlanningStatistics;
 use crate::table_kind::TableKind;
 use crate::upkeep::{Notes, Upkeep};
 

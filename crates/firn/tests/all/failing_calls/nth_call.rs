@@ -186,7 +186,8 @@ fn cached() -> impl Iterator<Item = (String, Script)> {
 /// Each script over every other cache.
 #[test]
 fn a_sample_of_calls_over_flash_caches() {
-    let every_other = cached().enumerate().filter(|(n, _)| (n / CACHED.len() + n % CACHED.len()) % 2 == 0);
+    let every_other =
+        cached().enumerate().filter(|(n, _)| (n / CACHED.len() + n % CACHED.len()).is_multiple_of(2));
     run_all(every_other.map(|(_, case)| case), Some(2));
 }
 
