@@ -26,34 +26,64 @@ impl Tree {
     /// Appends to `out` the pages of the leaves that would hold `keys`, which ascend: in key order,
     /// each once.
     pub fn leaves(&self, keys: &[&[u8]], out: &mut Vec<PageId>) -> Result<(), TreeError> {
-        self.nodes_of(keys, 0, out)
+        self.nodes_of(keys, 0, |leaf, _| {
+            out.push(leaf);
+            Ok(())
+        })
+    }
+
+    /// As [`Tree::leaves`], each with the leaf behind it, if both have one parent.
+    pub fn leaves_with_next(
+        &self,
+        keys: &[&[u8]],
+        out: &mut Vec<(PageId, Option<PageId>)>,
+    ) -> Result<(), TreeError> {
+        self.nodes_of(keys, 0, |leaf, place| {
+            let next = match place {
+                Some((node, parent, index)) if index < node.count() => {
+                    Some(child_at(parent, node, index + 1)?)
+                }
+                _ => None,
+            };
+            out.push((leaf, next));
+            Ok(())
+        })
     }
 
     /// Appends to `out` the pages of the level-1 nodes on the way to `keys`, as [`Tree::leaves`]
     /// does the leaves: for reading them before they are needed. None if the tree is not so high.
     pub fn parents(&self, keys: &[&[u8]], out: &mut Vec<PageId>) -> Result<(), TreeError> {
-        self.nodes_of(keys, 1, out)
+        self.nodes_of(keys, 1, |node, _| {
+            out.push(node);
+            Ok(())
+        })
     }
 
-    /// [`Tree::leaves`], of the nodes of a level.
-    fn nodes_of(&self, keys: &[&[u8]], level: u8, out: &mut Vec<PageId>) -> Result<(), TreeError> {
+    /// [`Tree::leaves`], of the nodes of a level: `show` gets each, with its parent, the parent's
+    /// page, and its number there; without, if it is the root.
+    fn nodes_of(
+        &self,
+        keys: &[&[u8]],
+        level: u8,
+        mut show: impl FnMut(PageId, Option<(&Node<'_>, PageId, usize)>) -> Result<(), TreeError>,
+    ) -> Result<(), TreeError> {
         debug_assert!(keys.is_sorted(), "keys to find nodes for ascend");
         let (mut at, mut last) = (0, None);
         while at < keys.len() {
             let rest = &keys[at..];
-            let above = |node: &Node<'_>, page| children_of_keys(node, page, rest, TOGETHER_MAX);
+            let above =
+                |node: &Node<'_>, page| list(node, page, &children_of_keys(node, page, rest, TOGETHER_MAX)?);
             let Some(parent) = self.inner_shared_with(Target::Key(rest[0]), level + 1, above)? else {
-                if level == 0 {
-                    out.push(self.root());
-                }
-                return Ok(());
+                return if level == 0 { show(self.root(), None) } else { Ok(()) };
             };
-            let node = self.node(parent.page(), &parent, Some(level + 1))?;
+            let page = parent.page();
+            let node = self.node(page, &parent, Some(level + 1))?;
             // The first key leads on even if a damaged node does not hold it.
             let own = rest[1..].partition_point(|key| node.is_below_high(key)) + 1;
-            for child in children_of_keys(&node, parent.page(), &rest[..own], usize::MAX)? {
+            for index in children_of_keys(&node, page, &rest[..own], usize::MAX)? {
+                let child = child_at(page, &node, index)?;
                 if last != Some(child) {
-                    out.push(child);
+                    show(child, Some((&node, page, index)))?;
                     last = Some(child);
                 }
             }
@@ -159,23 +189,22 @@ impl Tree {
     }
 }
 
-/// The children of the node in `page` that would hold those of `keys`, which ascend, that are its
-/// own: each once, at most `max`.
+/// The numbers of the children of the node in `page` that would hold those of `keys`, which ascend,
+/// that are its own: each once, at most `max`.
 fn children_of_keys(
     node: &Node<'_>,
     page: PageId,
     keys: &[&[u8]],
     max: usize,
-) -> Result<Vec<PageId>, TreeError> {
-    let (mut children, mut last) = (Vec::new(), None);
+) -> Result<Vec<usize>, TreeError> {
+    let mut children: Vec<usize> = Vec::new();
     for key in keys.iter().take_while(|key| node.is_below_high(key)) {
         let index = Target::Key(key).index_in(page, node)?;
-        if last != Some(index) {
+        if children.last() != Some(&index) {
             if children.len() == max {
                 break;
             }
-            children.push(child_at(page, node, index)?);
-            last = Some(index);
+            children.push(index);
         }
     }
     Ok(children)

@@ -6,6 +6,7 @@
 use crate::catalog::Catalog;
 use crate::catalog_rows;
 use crate::error::{TableError, TableErrorKind};
+use crate::planning::PlanningStatistics;
 use crate::statistics::TableStatistics;
 use crate::survey::{AnalyzeProgress, Survey};
 use crate::table::Table;
@@ -122,7 +123,7 @@ impl Catalog {
     /// still have those of dropped indexes, whose trees' ids are not given out again.
     ///
     /// Errors: as there.
-    pub fn planning_statistics(&self, table: &Table) -> Result<Option<Arc<TableStatistics>>, TableError> {
+    pub fn planning_statistics(&self, table: &Table) -> Result<Option<Arc<PlanningStatistics>>, TableError> {
         let shared = &table.shared;
         // Read first: what is then read is of this version or a later one, and is not used past it.
         let version = shared.statistics_version.load(Ordering::SeqCst);
@@ -132,7 +133,7 @@ impl Catalog {
         {
             return Ok(statistics);
         }
-        let statistics = self.table_statistics(table)?.map(Arc::new);
+        let statistics = self.table_statistics(table)?.map(PlanningStatistics::new).map(Arc::new);
         *shared.statistics.lock() = Some((version, statistics.clone()));
         Ok(statistics)
     }

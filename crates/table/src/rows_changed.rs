@@ -52,6 +52,17 @@ impl Catalog {
         Ok(!freshness.set_aside && changed >= least.max(tenth))
     }
 
+    /// About how many leaves an analysis of the table would read, but for its indexes'; `None` if
+    /// it is not to be analyzed, as [`Catalog::survey_on`] decides.
+    ///
+    /// Errors: as [`Catalog::rows_changed`].
+    pub fn leaves_to_survey(&self, table: &Table, least: u64) -> Result<Option<u64>, TableError> {
+        match self.is_stale(table, least)? {
+            true => Ok(Some(table.shared.state()?.tree.estimate_leaves()?)),
+            false => Ok(None),
+        }
+    }
+
     /// Leaves the table to [`Catalog::survey`] until the next opening, because of damage.
     pub(crate) fn set_analysis_aside(&self, table: &Table, error: &TableError) {
         table.shared.freshness.lock().set_aside = true;

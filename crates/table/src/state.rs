@@ -16,9 +16,9 @@ use crate::index::{IndexDefinition, IndexState, RowSource};
 use crate::large::{self, Reference, ValueId};
 use crate::large_read::{self, Behind};
 use crate::live_index::{LiveIndex, is_usable};
+use crate::planning::PlanningStatistics;
 use crate::ranks;
 use crate::rows::Rows;
-use crate::statistics::TableStatistics;
 use crate::table_kind::TableKind;
 use crate::upkeep::{Notes, Upkeep};
 
@@ -355,7 +355,7 @@ pub(crate) struct Shared {
     /// Raised once new statistics are committed.
     pub(crate) statistics_version: AtomicU64,
     /// The statistics as they were read last, with the version that they are of. Held briefly.
-    pub(crate) statistics: Mutex<Option<(u64, Option<Arc<TableStatistics>>)>>,
+    pub(crate) statistics: Mutex<Option<(u64, Option<Arc<PlanningStatistics>>)>>,
     /// How the statistics stand to the table. Locked alone.
     pub(crate) freshness: Mutex<Freshness>,
 }

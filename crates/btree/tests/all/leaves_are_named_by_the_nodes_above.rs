@@ -83,6 +83,32 @@ fn of_given_keys() {
 }
 
 #[test]
+fn each_with_the_leaf_behind_it_under_one_parent() {
+    let (mut rng, mut last_of_a_parent) = (Rng::new(4), 0);
+    for (seed, keys) in [0, 3, 30, 300, 3000].into_iter().enumerate() {
+        let tree = tree_with(keys, 60, seed as u64);
+        let (leaves, parents) = (leaves_of(&tree).0, nodes_of(&tree, 1));
+        let parent_of = |leaf: &Leaf| parents.iter().position(|node| node.may_hold(&leaf.low));
+        for _ in 0..50 {
+            let keys = random_keys(&mut rng, 4 * keys + 1);
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let (mut own, mut found) = (Vec::new(), Vec::new());
+            tree.leaves(&keys, &mut own).unwrap();
+            tree.leaves_with_next(&keys, &mut found).unwrap();
+            let expected = own.into_iter().map(|page| {
+                let at = leaves.iter().position(|leaf| leaf.page == page).unwrap();
+                let next = leaves.get(at + 1);
+                let sibling = next.filter(|next| parent_of(next) == parent_of(&leaves[at]));
+                last_of_a_parent += usize::from(next.is_some() && sibling.is_none());
+                (page, sibling.map(|next| next.page))
+            });
+            assert_eq!(found, expected.collect::<Vec<_>>());
+        }
+    }
+    assert!(last_of_a_parent > 50, "{last_of_a_parent}");
+}
+
+#[test]
 fn of_a_scan() {
     let mut rng = Rng::new(2);
     for (seed, keys) in [0, 3, 30, 300, 3000].into_iter().enumerate() {

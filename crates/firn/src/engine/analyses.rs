@@ -1,12 +1,12 @@
 //! Statistics kept up to date: a background step that analyzes tables of whose rows a tenth has
 //! changed.
 //!
-//! Now and then it looks at all tables, and reads the stale ones one after the other
-//! ([`firndb_table::Survey`]). It reads for [`SLICE`], in a snapshot that is released with it, and
-//! rests [`REST`] times as long as that took: so an analysis takes a tenth of one thread's time,
-//! and of a device's, and holds back no purging. As many times as long as an analysis took passes
-//! until the table is analyzed again, so that one of which a few rows are changed all the time is
-//! not read all the time. What is read leaves DRAM and the flash cache as they are.
+//! Now and then it looks at all tables, and reads the stale ones one after the other, the smallest
+//! first ([`firndb_table::Survey`]). It reads for [`SLICE`], in a snapshot that is released with
+//! it, and rests [`REST`] times as long as that took: so an analysis takes a tenth of one thread's
+//! time, and of a device's, and holds back no purging. As many times as long as an analysis took
+//! passes until the table is analyzed again, so that one of which a few rows are changed all the
+//! time is not read all the time. What is read leaves DRAM and the flash cache as they are.
 //!
 //! Closing waits for a slice. An analysis that has not ended leaves the statistics as they were.
 
@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::engine::analysis_state::State;
 use firndb_base::Progress;
 use firndb_base::clock::{self, Moment};
-use firndb_table::{Survey, Surveyed};
+use firndb_table::{Survey, Surveyed, Table};
 use std::time::Duration;
 
 /// How long one slice reads about, and steps of it at most: time may stand still, if it is virtual.
@@ -79,11 +79,19 @@ impl Engine {
         }
     }
 
-    /// Lists the tables to be looked at.
+    /// Lists the tables to be analyzed, the smallest first: a large one does not keep others
+    /// waiting.
     fn list_tables(&self, state: &mut State) {
         let now = clock::now();
         state.resting.retain(|_, until| now < *until);
         let tables = self.catalog.names().into_iter().filter_map(|name| self.catalog.table(&name).ok());
-        state.tables = tables.filter(|table| !state.resting.contains_key(&table.id())).collect();
+        let due = tables.filter(|table| !state.resting.contains_key(&table.id())).filter_map(|table| {
+            // One that cannot be read comes last: its survey reports that.
+            let leaves = self.catalog.leaves_to_survey(&table, self.analyses.rows_least);
+            Some((leaves.unwrap_or(Some(u64::MAX))?, table))
+        });
+        let mut due: Vec<(u64, Table)> = due.collect();
+        due.sort_by_key(|(leaves, _)| *leaves);
+        state.tables = due.into_iter().map(|(_, table)| table).collect();
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Analyses {
 #[derive(Default)]
 pub(crate) struct State {
     pub rests_until: Option<Moment>,
-    /// Tables to be looked at.
+    /// Tables to be analyzed, the next one first.
     pub tables: VecDeque<Table>,
     pub running: Option<(Survey, Moment)>,
     /// Tables that are not analyzed again before some moment.

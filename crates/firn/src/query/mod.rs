@@ -351,7 +351,7 @@ impl Query {
             // It lies beside the store, as far as is known.
             spill: engine.queries.spill.get().map(|_| store.clone()),
             page_bytes,
-            pool_pages: engine.pool.statistics().frames as f64,
+            pool_pages: engine.pool.frame_count() as f64,
             memory_bytes: self.memory as f64,
             computing: self.charged.unwrap_or(Computing::FIRN),
         }

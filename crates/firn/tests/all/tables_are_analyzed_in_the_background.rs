@@ -181,6 +181,27 @@ fn a_table_is_dropped_or_the_database_closed_in_the_middle() {
     });
 }
 
+#[test]
+fn of_the_tables_that_are_due_the_smallest_is_analyzed_first() {
+    simulate(|| {
+        let bed = Bed::new(1);
+        let off = options().tuning(|tuning| tuning.analyze_in_background(false));
+        let db = off.create_on(bed.devices()).unwrap();
+        let tables = [("a", 2 * ROWS), ("b", 999), ("c", ROWS), ("d", ROWS / 10)];
+        for (name, rows) in tables {
+            db.create_table(name).unwrap();
+            put(&db, name, 0..rows, 1);
+        }
+        db.close().unwrap();
+        let db = options().open_on(bed.devices()).unwrap();
+        clock::sleep(LONG);
+        let [a, b, c, d] = tables.map(|(name, _)| when_analyzed(&db, name));
+        assert!(d.is_some() && d < c && c < a, "{d:?} {c:?} {a:?}");
+        assert_eq!(b, None, "it is not due");
+        db.close().unwrap();
+    });
+}
+
 /// Fails the reads of the store with these numbers, from now on.
 fn fail_reads(plan: &FaultPlan, when: When) {
     let fault = Fault::Fail(DeviceErrorKind::Failed);

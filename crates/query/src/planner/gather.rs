@@ -4,16 +4,15 @@ use super::bounds::KeyBounds;
 use super::facts::{Knowledge, Origin, PathFacts, TableFacts};
 use crate::error::QueryError;
 use crate::predicate::Predicate;
+use crate::row::Columns;
 use crate::source::Source;
-use firndb_base::hash::hash_bytes;
+use firndb_base::codec::Malformed;
 use firndb_base::sync::Arc;
 use firndb_table::{
-    Catalog, Counted, Index, IndexState, KeyRange, SampledRow, Schema, Table, TableStatistics,
-    encode_sort_key,
+    Catalog, Counted, Field, Index, IndexState, KeyRange, PlanningStatistics, SampledColumn, Schema, Table,
+    TableStatistics,
 };
 
-/// Sampled rows whose leaves are looked for in memory.
-const RESIDENCY_SAMPLE: usize = 128;
 /// Bytes that a column of variable length is taken to have, and the share of a leaf that is used,
 /// where there are no statistics.
 const VARIABLE_BYTES: usize = 24;
@@ -26,7 +25,7 @@ pub struct Gathered {
     /// Of each table the indexes of its paths, but for the first.
     pub indexes: Vec<Vec<Index>>,
     pub facts: Vec<TableFacts>,
-    statistics: Vec<Option<Arc<TableStatistics>>>,
+    statistics: Vec<Option<Arc<PlanningStatistics>>>,
     /// Entries and leaves of each path, as the table was analyzed.
     counted: Vec<Vec<Option<Counted>>>,
 }
@@ -54,11 +53,10 @@ pub fn gather(catalog: &Catalog, tables: &[(String, Table)]) -> Result<Gathered,
 impl Gathered {
     fn add(&mut self, catalog: &Catalog, name: &str, table: &Table) -> Result<(), QueryError> {
         let schema = Source::new(table)?.schema().clone();
-        let statistics = catalog.planning_statistics(table).ok().flatten();
-        let sample = statistics.as_ref().map_or(&[][..], |statistics| &statistics.sample[..]);
-        let sample = &sample[..sample.len().min(RESIDENCY_SAMPLE)];
-        let (rows, row_bytes, leaves) = size_of(table, &schema, statistics.as_deref())?;
-        let residency = table.residency(sample).unwrap_or_default();
+        let planning = catalog.planning_statistics(table).ok().flatten();
+        let statistics = planning.as_ref().map(|planning| &planning.known);
+        let (rows, row_bytes, leaves) = size_of(table, &schema, statistics)?;
+        let residency = planning.as_ref().and_then(|of| table.residency(of).ok()).unwrap_or_default();
         let columns = schema.columns().len();
         let mut paths = vec![PathFacts {
             name: String::new(),
@@ -70,7 +68,7 @@ impl Gathered {
             table_leaves: None,
         }];
         let counted = |rows: u64, leaves: u64| Counted { entries: rows, leaves };
-        let mut of_paths = vec![statistics.as_ref().map(|found| counted(found.rows, found.leaves))];
+        let mut of_paths = vec![statistics.map(|found| counted(found.rows, found.leaves))];
         let mut indexes = Vec::new();
         for definition in table.definition()?.indexes {
             // One of byte ranges has no columns to compare.
@@ -78,7 +76,7 @@ impl Gathered {
                 continue;
             }
             let index = table.index(&definition.spec.name)?;
-            let known = statistics.as_ref().and_then(|found| found.index(definition.tree));
+            let known = statistics.and_then(|found| found.index(definition.tree));
             let parts = definition.columns().iter().chain(schema.key());
             let entry: usize = parts.map(|part| fixed_len(&schema.columns()[part.column]) + 2).sum();
             let guessed = (rows * entry as f64 / LEAF_USED / table.page_size() as f64).ceil();
@@ -88,11 +86,10 @@ impl Gathered {
                 is_unique: definition.spec.unique,
                 covers: (0..columns).map(|column| definition.covers(&schema, column)).collect(),
                 leaves: known.map_or(guessed, |known| known.leaves as f64).max(1.0),
-                residency: index.residency(sample).unwrap_or_default(),
+                residency: planning.as_ref().and_then(|of| index.residency(of).ok()).unwrap_or_default(),
                 table_leaves: known.map(|known| known.table_leaves),
             });
-            of_paths
-                .push(known.zip(statistics.as_ref()).map(|(known, found)| counted(found.rows, known.leaves)));
+            of_paths.push(known.zip(statistics).map(|(known, found)| counted(found.rows, known.leaves)));
             indexes.push(index);
         }
         let origin = if statistics.is_some() { Origin::Analyzed } else { Origin::Estimated };
@@ -103,7 +100,7 @@ impl Gathered {
         self.schemas.push(schema);
         self.indexes.push(indexes);
         self.facts.push(facts);
-        self.statistics.push(statistics);
+        self.statistics.push(planning);
         self.counted.push(of_paths);
         Ok(())
     }
@@ -116,10 +113,6 @@ impl Gathered {
             0 => bounds.range(|values, key| self.schemas[table].encode_key(values, key)),
             _ => bounds.range(|values, key| self.indexes[table][path - 1].encode(values, key)),
         }
-    }
-
-    fn sample(&self, table: usize) -> &[SampledRow] {
-        self.statistics[table].as_ref().map_or(&[], |statistics| &statistics.sample)
     }
 }
 
@@ -164,35 +157,33 @@ impl Knowledge for Gathered {
     }
 
     fn share(&self, table: usize, condition: &Predicate) -> Option<(f64, usize)> {
-        let schema = &self.schemas[table];
-        let holds = |row: &SampledRow| {
-            schema.stored(&row.key, &row.row).and_then(|row| condition.holds(&row)).unwrap_or(false)
-        };
-        self.statistics[table].as_ref()?.share(holds)
+        let statistics = self.statistics[table].as_ref()?;
+        let mut columns = Vec::new();
+        condition.columns(&mut |column| columns.push(column));
+        let column = |column| Some((column, statistics.column(&self.schemas[table], column).ok()?));
+        let columns: Vec<_> = columns.into_iter().map(column).collect::<Option<_>>()?;
+        let sampled = statistics.known.sample.len();
+        let holds = |row: &usize| condition.holds(&Sampled { columns: &columns, row: *row }).unwrap_or(false);
+        let held = (0..sampled).filter(holds).count();
+        (sampled > 0).then(|| (held as f64 / sampled as f64, sampled))
     }
 
-    /// Chao's estimate: the values of the sample, and as many more as those met once and twice say.
     fn distinct(&self, table: usize, column: usize) -> Option<f64> {
-        let (schema, sample) = (&self.schemas[table], self.sample(table));
-        let (mut hashes, mut key) = (Vec::with_capacity(sample.len()), Vec::new());
-        for row in sample {
-            key.clear();
-            let row = schema.stored(&row.key, &row.row).ok()?;
-            encode_sort_key(row.field(column).ok()?.value(), false, &mut key);
-            hashes.push(hash_bytes(0, &key));
-        }
-        hashes.sort_unstable();
-        let (mut values, mut once, mut twice) = (0.0, 0.0, 0.0);
-        for same in hashes.chunk_by(|a, b| a == b) {
-            values += 1.0;
-            once += f64::from(same.len() == 1);
-            twice += f64::from(same.len() == 2);
-        }
-        let (more, rows) = (once * (once - 1.0) / (2.0 * (twice + 1.0)), self.facts[table].rows);
-        match hashes.is_empty() {
-            true => None,
-            false if sample.len() as f64 >= rows => Some(values),
-            false => Some((values + more).min(rows)),
-        }
+        let column = self.statistics[table].as_ref()?.column(&self.schemas[table], column).ok()?;
+        column.distinct(self.facts[table].rows)
+    }
+}
+
+/// A sampled row, by the columns that a condition names.
+struct Sampled<'a> {
+    columns: &'a [(usize, Arc<SampledColumn>)],
+    row: usize,
+}
+
+impl Columns for Sampled<'_> {
+    fn field(&self, column: usize) -> Result<Field<'_>, Malformed> {
+        let named = self.columns.iter().find(|(named, _)| *named == column);
+        let missing = Malformed { what: "a column that a condition names was not sampled" };
+        named.map(|(_, values)| Field::Stored(values.value(self.row))).ok_or(missing)
     }
 }

@@ -8,6 +8,7 @@
 use firndb_base::sync::{Arc, Mutex};
 use firndb_profile::{Access, DeviceCosts, Order, Submission, Work};
 use std::collections::BTreeMap;
+use std::f64::consts::SQRT_2;
 
 /// What distinguishes works: access, order, gap of ascending reads, bytes, depth, span.
 type Key = (u8, u8, u64, u64, u32, u64);
@@ -55,14 +56,20 @@ impl DeviceTimes {
 /// Bytes of which a span is a multiple.
 const SPAN: u64 = 1 << 20;
 
-/// The least number of `parts` to the octave that is not below the number; small ones as they are.
+/// Two to the power of quarters below one.
+const QUARTERS: [f64; 4] = [1.0, 1.189_207_115_002_721, SQRT_2, 1.681_792_830_507_429];
+
+/// The least number of `parts` to the octave, two or four, that is not below the number; small ones
+/// as they are.
 fn rounded(number: u64, parts: u32) -> u64 {
     if number <= u64::from(parts) {
         return number;
     }
-    let octaves = (number as f64).log2() * f64::from(parts);
+    let octave = (1u64 << number.ilog2()) as f64;
+    let mut steps = QUARTERS.iter().step_by(4 / parts as usize).map(|quarter| octave * quarter);
     // A number that is one of them stays.
-    ((octaves - 1e-9).ceil() / f64::from(parts)).exp2().round() as u64
+    let up = steps.find(|step| step * (1.0 + 1e-10) >= number as f64);
+    up.unwrap_or(2.0 * octave).round() as u64
 }
 
 fn key(work: &Work) -> Key {

@@ -9,4 +9,5 @@ mod plans_agree_with_a_naive_evaluator;
 mod queries_end_when_asked;
 mod queries_keep_their_memory;
 mod queries_see_one_state;
+mod samples_agree_with_a_naive_evaluator;
 mod spill_devices_fail;

@@ -291,3 +291,38 @@ fn damaged_statistics_are_an_error_of_theirs_only_until_the_table_is_analyzed_ag
 fn table_id(table: &Table) -> [u8; 4] {
     table.definition().unwrap().tree.0.to_be_bytes()
 }
+
+#[test]
+fn where_sampled_leaves_are_is_found_out_each_time() {
+    // 500 leaves and 100 of the index, of which memory holds all; not beside another table.
+    let world = World::with_memory(1024, 1 << 20);
+    let table = filled(&world, 5000, false);
+    assert!(world.catalog.planning_statistics(&table).unwrap().is_none(), "never analyzed");
+    analyze(&world, &table);
+    let index = table.index("colour").unwrap();
+    let statistics = world.catalog.planning_statistics(&table).unwrap().unwrap();
+    let in_dram = || (table.residency(&statistics).unwrap().dram, index.residency(&statistics).unwrap().dram);
+    let read = |rows: u32| {
+        let (mut txn, mut row) = (world.begin(), Vec::new());
+        (0..rows).for_each(|key| assert!(table.get(&mut txn, &key.to_be_bytes(), &mut row).unwrap()));
+    };
+    let other = world.catalog.create_table("other", TableKind::Raw, Vec::new()).unwrap();
+    let mut txn = world.begin();
+    (0..20_000u32).for_each(|key| other.insert(&mut txn, &key.to_be_bytes(), &[1; 60]).unwrap());
+    txn.commit().unwrap();
+    let cold = in_dram();
+    assert!(cold.0 < 0.1 && cold.1 < 0.1, "{cold:?}");
+    read(2500);
+    // A half; the standard error of 64 rows is 6 %.
+    let half = in_dram();
+    assert!((0.3..0.7).contains(&half.0) && half.1 < 0.1, "{half:?}");
+    read(5000);
+    world.assert_sound(&table);
+    let warm = in_dram();
+    assert!(warm.0 > 0.9 && warm.1 > 0.3, "{warm:?}");
+    let again = world.catalog.planning_statistics(&table).unwrap().unwrap();
+    assert!(firndb_base::sync::Arc::ptr_eq(&statistics, &again), "kept until there are others");
+    analyze(&world, &table);
+    let other = world.catalog.planning_statistics(&table).unwrap().unwrap();
+    assert!(!firndb_base::sync::Arc::ptr_eq(&statistics, &other));
+}
