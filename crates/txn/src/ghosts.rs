@@ -19,7 +19,7 @@
 //!   covered one, so analysis adds what comes after the redo start. An undo entry that is settled
 //!   when the checkpoint looks is in the union; one that is not holds the redo start at or before
 //!   its record. So an opening knows at once, and without reading a page, where ghosts may be. The
-//!   price is one byte's bit in the log, 4 KiB at most in a checkpoint record, and, where memory
+//!   price is one byte's bit in the log, 16 KiB at most in a checkpoint record, and, where memory
 //!   was too short for exact ranges, sweeps that read leaves without ghosts.
 //! * **Its memory is bounded**: [`TxnManager::GHOST_BYTES_MAX`] in all, whatever is deleted and
 //!   however long a snapshot is open. Beyond their limits the sets become coarser (`KeyRanges`),
@@ -72,8 +72,9 @@ pub(crate) const HOUSEKEEPING: LogClass = LogClass::Normal;
 const LEAVES_A_STEP: usize = 8;
 /// How often a leaf is read that cannot be read, before it is set aside.
 const READS: u32 = 3;
-/// Bytes that a checkpoint record says of ghosts, at most.
-const IN_CHECKPOINT_MAX: usize = 4 << 10;
+/// Bytes that a checkpoint record says of ghosts, at most: a sixtieth of the log between two
+/// checkpoints, at least.
+const IN_CHECKPOINT_MAX: usize = 16 << 10;
 
 /// One piece of work.
 enum Job {
