@@ -159,15 +159,24 @@ impl TxnManager {
     /// Errors: those of devices and of space in the store. Neither `LogFull`, which it waits out,
     /// nor damage, which it sets aside.
     pub fn maintenance_step(&self) -> Result<Progress, TxnError> {
-        self.check_usable()?;
         // What they leave is swept when all of them are forgotten.
-        if (0..PURGES_A_STEP).all(|_| self.purge_versions() == Progress::Worked) {
+        if self.purge_step()? == Progress::Worked {
             return Ok(Progress::Worked);
         }
         match self.ghost_step() {
             Err(error) if error.kind == TxnErrorKind::LogFull => Ok(Progress::Idle),
             outcome => outcome,
         }
+    }
+
+    /// The part of [`TxnManager::maintenance_step`] that sweeps no leaves. `Idle` if little was to be
+    /// done.
+    ///
+    /// Errors: the manager is not usable.
+    pub fn purge_step(&self) -> Result<Progress, TxnError> {
+        self.check_usable()?;
+        let many = (0..PURGES_A_STEP).all(|_| self.purge_versions() == Progress::Worked);
+        Ok(if many { Progress::Worked } else { Progress::Idle })
     }
 
     /// Removes all spilled entries of a transaction.

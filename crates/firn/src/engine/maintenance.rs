@@ -57,7 +57,7 @@ impl Engine {
             return Ok(recovered);
         }
         let cleaned = self.pool.clean_step().map_err(Error::from);
-        let maintained = self.maintenance_step(true);
+        let maintained = self.maintenance_step(true, true);
         let checkpointed = match self.checkpointer.is_due(&self.log) {
             true => self.checkpoint_if_due().map(|()| Progress::Worked),
             false => Ok(Progress::Idle),
@@ -79,13 +79,16 @@ impl Engine {
     /// Purges versions and ghost records, frees dropped tables, learns free space and returns some,
     /// moves pages, analyzes tables.
     /// Does nothing if another thread is at it. With `empties` false no groups of the store are
-    /// emptied.
-    pub fn maintenance_step(&self, empties: bool) -> Result<Progress, Error> {
+    /// emptied, with `sweeps` false no leaves swept.
+    pub fn maintenance_step(&self, empties: bool, sweeps: bool) -> Result<Progress, Error> {
         self.txns.check_usable()?;
         let Some(_maintaining) = self.maintaining.try_lock() else { return Ok(Progress::Idle) };
         // Every step is taken, whatever the outcome of those before it.
         let outcomes = [
-            self.upkeep(Upkeep::Versions, || Ok(self.txns.maintenance_step()?)),
+            self.upkeep(Upkeep::Versions, || match sweeps {
+                true => Ok(self.txns.maintenance_step()?),
+                false => Ok(self.txns.purge_step()?),
+            }),
             self.undo_put_off(),
             self.upkeep(Upkeep::Drops, || self.drop_steps()),
             self.upkeep(Upkeep::FreeSpace, || Ok(self.store.learn_step(empties && self.may_vacate())?)),

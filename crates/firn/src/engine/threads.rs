@@ -19,13 +19,13 @@ const CLEANER_NAP: Duration = Duration::from_millis(100);
 const OTHER_CLEANERS_NAP: Duration = Duration::from_secs(10);
 /// How often maintenance looks for work.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(20);
-/// How long it rests after a step of a sweep at least, so at most 8,000 leaves a second.
+/// How long it rests after a step of a sweep at least, and `MAINTENANCE_NAP` at most: so at most
+/// 8,000 leaves a second.
 const SWEEP_NAP_MIN: Duration = Duration::from_millis(1);
-/// And at most.
-const SWEEP_NAP_MAX: Duration = Duration::from_secs(1);
-/// And in times of the step, where it removed nothing: after a crash ranges are coarse, and may
-/// name all leaves of a table in which some rows were deleted.
+/// How long nothing is swept after a step that removed nothing, in times of the step, and at most:
+/// after a crash ranges are coarse, and may name all leaves of a table with a few deleted rows.
 const VAIN_SWEEP_REST: u32 = 9;
+const VAIN_SWEEP_REST_MAX: Duration = Duration::from_secs(1);
 /// How long no groups are emptied after a step of it beside transactions, in times of the step:
 /// nothing waits for the space, since places are taken in these groups before the file grows.
 const EMPTYING_REST: u32 = 9;
@@ -224,17 +224,20 @@ impl Shared {
     }
 
     fn maintain(&self) {
-        let (mut empties_from, mut commits) = (None, 0);
+        let (mut empties_from, mut sweeps_from, mut commits) = (None, None, 0);
         while !self.is_stopping() {
             let begun = clock::now();
             let empties = empties_from.is_none_or(|from| begun >= from);
-            match self.engine.maintenance_step(empties) {
+            let sweeps = sweeps_from.is_none_or(|from| begun >= from);
+            match self.engine.maintenance_step(empties, sweeps) {
                 // A sweep of leaves that may not be in memory leaves the devices to transactions
-                // half of the time or more.
-                Ok(Progress::Worked) if self.engine.txns.sweeps() != Sweeps::No => {
+                // half of the time.
+                Ok(Progress::Worked) if sweeps && self.engine.txns.sweeps() != Sweeps::No => {
+                    let worked = begun.elapsed();
                     let is_vain = self.engine.txns.sweeps() == Sweeps::InVain;
-                    let rest = begun.elapsed() * if is_vain { VAIN_SWEEP_REST } else { 1 };
-                    self.nap(rest.clamp(SWEEP_NAP_MIN, SWEEP_NAP_MAX));
+                    let rest = (worked * VAIN_SWEEP_REST).min(VAIN_SWEEP_REST_MAX);
+                    sweeps_from = clock::now().after(rest).filter(|_| is_vain);
+                    self.nap(worked.clamp(SWEEP_NAP_MIN, MAINTENANCE_NAP));
                 }
                 Ok(Progress::Worked)
                     if empties && self.engine.store.is_vacating() && self.engine.may_vacate() =>

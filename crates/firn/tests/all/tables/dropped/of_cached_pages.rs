@@ -60,6 +60,8 @@ fn run(dropped: u32, drops: bool) -> Met {
         let options = Options::new()
             .page_size(PAGE)
             .buffer_bytes(1 << 20)
+            // Statistics would take pages meanwhile.
+            .tuning(|tuning| tuning.analyze_in_background(false))
             .log(|log| log.devices(1).bytes(8 << 20))
             .cache(|cache| cache.bytes(cache_bytes).policy(CachePolicy::Keeping));
         let devices = Devices {
