@@ -169,8 +169,8 @@ impl TxnManager {
         }
     }
 
-    /// The part of [`TxnManager::maintenance_step`] that sweeps no leaves. `Idle` if little was to be
-    /// done.
+    /// The part of [`TxnManager::maintenance_step`] that sweeps no leaves. `Idle` if little was to
+    /// be done.
     ///
     /// Errors: the manager is not usable.
     pub fn purge_step(&self) -> Result<Progress, TxnError> {
