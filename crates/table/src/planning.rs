@@ -2,7 +2,7 @@
 //! computed when it is first asked for, and goes with the statistics when these are replaced.
 
 use crate::schema::Schema;
-use crate::statistics::TableStatistics;
+use crate::statistics::{SampledRow, TableStatistics};
 use crate::stored_row::encode_sort_key;
 use crate::value::{Value, ValueRef};
 use firndb_base::TreeId;
@@ -43,7 +43,7 @@ impl PlanningStatistics {
         if let Some(known) = columns.get(&column) {
             return Ok(known.clone());
         }
-        let value = |row: &crate::SampledRow| {
+        let value = |row: &SampledRow| {
             schema.stored(&row.key, &row.row)?.field(column).map(|field| field.value().to_value())
         };
         let values: Vec<Value> = self.known.sample.iter().map(value).collect::<Result<_, _>>()?;
@@ -52,8 +52,7 @@ impl PlanningStatistics {
         Ok(made)
     }
 
-    /// Keys in a tree of sampled rows, ascending; `make` returns them in any
-    /// order.
+    /// Keys in a tree of sampled rows, ascending; `make` returns them in any order.
     pub(crate) fn keys<E>(
         &self,
         tree: TreeId,
@@ -109,7 +108,6 @@ impl SampledColumn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SampledRow;
     use crate::schema::{Column, KeyColumn};
     use crate::value::ColumnType;
 

@@ -67,11 +67,11 @@ pub struct SampledRow {
 }
 
 impl TableStatistics {
-    /// The share of the sampled rows that `accepts` holds of, and how many rows that is a share of;
-    /// `None` without a sample.
+    /// The share of the sampled rows, by their numbers, that `accepts` holds of, and how many rows
+    /// that is a share of; `None` without a sample.
     #[must_use]
-    pub fn share(&self, mut accepts: impl FnMut(&SampledRow) -> bool) -> Option<(f64, usize)> {
-        let accepted = self.sample.iter().filter(|row| accepts(row)).count();
+    pub fn share(&self, mut accepts: impl FnMut(usize) -> bool) -> Option<(f64, usize)> {
+        let accepted = (0..self.sample.len()).filter(|row| accepts(*row)).count();
         let of = self.sample.len();
         (of > 0).then(|| (accepted as f64 / of as f64, of))
     }
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn predicates_are_evaluated_on_the_sample() {
         let mut statistics = statistics();
-        assert_eq!(statistics.share(|row| row.row.is_empty()), Some((1.0 / 3.0, 3)));
+        assert_eq!(statistics.share(|row| statistics.sample[row].row.is_empty()), Some((1.0 / 3.0, 3)));
         statistics.sample.clear();
         assert_eq!(statistics.share(|_| true), None);
     }

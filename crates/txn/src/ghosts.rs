@@ -196,8 +196,12 @@ impl TxnManager {
             return Ok(Progress::Worked);
         };
         match job {
-            Job::Leaf(_, key) => self.sweep(&tree, &key, Some(&key))?,
-            Job::Range(_, low, high) => self.sweep(&tree, &low, high.as_deref())?,
+            Job::Leaf(_, key) => _ = self.sweep(&tree, &key, Some(&key))?,
+            Job::Range(_, low, high) => {
+                if self.sweep(&tree, &low, high.as_deref())? > 0 && is_of_leaves {
+                    *self.backlog.sweeps.lock() = Sweeps::WithEffect;
+                }
+            }
             Job::Merge(_, key) => self.merge_again(&tree, &key)?,
         }
         Ok(Progress::Worked)
@@ -271,8 +275,9 @@ impl TxnManager {
         }
     }
 
-    /// Sweeps leaves from that of `low` on, up to that of `high` or the tree's end.
-    fn sweep(&self, tree: &Tree, low: &[u8], high: Option<&[u8]>) -> Result<(), TxnError> {
+    /// Sweeps leaves from that of `low` on, up to that of `high` or the tree's end. Returns how
+    /// many entries it removed.
+    fn sweep(&self, tree: &Tree, low: &[u8], high: Option<&[u8]>) -> Result<u64, TxnError> {
         let id = tree.id();
         let mut left = LeftBehind::default();
         let mut judge = |key: &[u8], value: &[u8]| self.is_garbage(id, key, value, &mut left);
@@ -301,12 +306,6 @@ impl TxnManager {
         if id != self.undo.id() {
             self.counters.ghosts_removed.fetch_add(removed, Ordering::Relaxed);
         }
-        {
-            let mut sweeps = self.backlog.sweeps.lock();
-            if *sweeps == Sweeps::InVain && removed > 0 {
-                *sweeps = Sweeps::WithEffect;
-            }
-        }
         // The last one, if it is small and the sweep continues, is merged by the next step, when
         // its neighbour is swept, too.
         let continues = !ended && failed.is_none();
@@ -318,13 +317,13 @@ impl TxnManager {
         }
         self.note_swept(id, &leaves, &left);
         match failed {
-            None => Ok(()),
+            None => {}
             Some(error) if concerns_a_page(&error) && self.is_known(tree) => {
                 self.set_leaf_aside(tree, &at, error);
-                Ok(())
             }
-            Some(error) => self.unless_gone(tree, error),
+            Some(error) => self.unless_gone(tree, error)?,
         }
+        Ok(removed)
     }
 
     /// Whether a sweep removes the entry; notes in `left` what it must leave.

@@ -162,10 +162,8 @@ impl Knowledge for Gathered {
         condition.columns(&mut |column| columns.push(column));
         let column = |column| Some((column, statistics.column(&self.schemas[table], column).ok()?));
         let columns: Vec<_> = columns.into_iter().map(column).collect::<Option<_>>()?;
-        let sampled = statistics.known.sample.len();
-        let holds = |row: &usize| condition.holds(&Sampled { columns: &columns, row: *row }).unwrap_or(false);
-        let held = (0..sampled).filter(holds).count();
-        (sampled > 0).then(|| (held as f64 / sampled as f64, sampled))
+        let holds = |row| condition.holds(&Sampled { columns: &columns, row }).unwrap_or(false);
+        statistics.known.share(holds)
     }
 
     fn distinct(&self, table: usize, column: usize) -> Option<f64> {

@@ -58,7 +58,7 @@ impl State {
         body.put_varint(id.number());
         match id {
             MetaId::Map(map) => {
-                let entries: Vec<(PageId, Entry)> = self.overlay.of_map(geometry, map).collect();
+                let entries: Vec<(PageId, Entry)> = self.overlay.of_map(map).collect();
                 body.put_varint(entries.len() as u64);
                 for (page, entry) in entries {
                     body.put_varint(geometry.slot_of_page(page) as u64);

@@ -237,21 +237,19 @@ impl Store {
     /// Puts one group that returned its space into use again; false if none is found. Called under
     /// `growth`. `Full` if the file system has no space.
     pub(crate) fn back_one_group(&self, search: Search) -> Result<bool, TierError> {
-        let find = || {
-            let mut state = self.state.lock();
-            let is_there = state.totals().unbacked_groups > 0;
-            (is_there, state.space.unbacked_group().filter(|_| is_there))
-        };
-        let mut found = find();
-        while let (true, None) = found
-            && self.learn_some()?
-        {
-            found = find();
-            if search == Search::KnownAndSome {
-                break;
+        let mut may_learn = true;
+        let group = loop {
+            let (unbacked, known) = {
+                let mut state = self.state.lock();
+                (state.totals().unbacked_groups, state.space.unbacked_group())
+            };
+            match known {
+                _ if unbacked == 0 => return Ok(false),
+                Some(group) => break group,
+                None if may_learn && self.learn_some()? => may_learn = search == Search::Everywhere,
+                None => return Ok(false),
             }
-        }
-        let (_, Some(group)) = found else { return Ok(false) };
+        };
         let start = self.geometry.place_offset(Place(group * self.geometry.places_per_group));
         let len = self.geometry.places_per_group * self.geometry.page_size as u64;
         self.write_zeros(start..start + len).inspect_err(|error| {

@@ -304,7 +304,7 @@ impl MetaCache {
             let (mut lsn, mut body, mut merged) = (page.lsn, page.body.clone(), Vec::new());
             if let MetaId::Map(map) = id {
                 lsn = lsn.max(upto);
-                for (page, entry) in overlay.of_map(geometry, map) {
+                for (page, entry) in overlay.of_map(map) {
                     entry.write(&mut body, geometry.slot_of_page(page));
                     merged.push((page, entry));
                 }

@@ -49,13 +49,9 @@ impl Overlay {
     }
 
     /// The entries of map page `map`.
-    pub(crate) fn of_map(
-        &self,
-        geometry: &Geometry,
-        map: u64,
-    ) -> impl Iterator<Item = (PageId, Entry)> + use<'_> {
-        let first = map * geometry.entries_per_map;
-        let pages = PageId(first)..PageId(first + geometry.entries_per_map);
+    pub(crate) fn of_map(&self, map: u64) -> impl Iterator<Item = (PageId, Entry)> + use<'_> {
+        let first = map * self.entries_per_map;
+        let pages = PageId(first)..PageId(first + self.entries_per_map);
         self.entries.range(pages).map(|(page, entry)| (*page, *entry))
     }
     /// The map pages from `from` up to and excluding `to` that have entries here, in order.
@@ -95,14 +91,14 @@ mod tests {
         }
         assert_eq!(overlay.maps(0, 100).collect::<Vec<_>>(), [0, 1, 5]);
         assert_eq!(overlay.maps(1, 5).collect::<Vec<_>>(), [1]);
-        let copied: Vec<_> = overlay.of_map(&geometry, 0).collect();
+        let copied: Vec<_> = overlay.of_map(0).collect();
         assert_eq!(copied.len(), 3);
         overlay.set(PageId(2), version(300));
         overlay.settle(&copied);
-        assert_eq!(overlay.of_map(&geometry, 0).collect::<Vec<_>>(), [(PageId(2), version(300))]);
+        assert_eq!(overlay.of_map(0).collect::<Vec<_>>(), [(PageId(2), version(300))]);
         assert_eq!(overlay.bytes(), 3 * (OVERLAY_ENTRY_BYTES + WAITING_BYTES), "of maps 0, 1 and 5");
         assert_eq!(overlay.maps_waiting(), 3);
-        let copied: Vec<_> = overlay.of_map(&geometry, 5).collect();
+        let copied: Vec<_> = overlay.of_map(5).collect();
         overlay.settle(&copied);
         assert_eq!(overlay.maps_waiting(), 2);
     }

@@ -98,19 +98,16 @@ impl Store {
     /// Counts what is available in the next groups of which that is not known, whose bitmap pages
     /// are read together; false if there is none.
     pub(crate) fn learn_some(&self) -> Result<bool, TierError> {
-        let ids: Vec<MetaId> = {
+        let groups: Vec<u64> = {
             let state = &mut *self.state.lock();
             let most = state.cache.read_together();
-            state.space.groups_to_learn(most).map(MetaId::Bitmap).collect()
+            state.space.groups_to_learn(most).collect()
         };
+        let ids: Vec<MetaId> = groups.iter().copied().map(MetaId::Bitmap).collect();
         // One that cannot be read is read again by itself.
         let _pins = self.pin(&ids);
-        for id in &ids {
-            if let MetaId::Bitmap(group) = id {
-                self.learn(*group)?;
-            }
-        }
-        Ok(!ids.is_empty())
+        groups.iter().try_for_each(|group| self.learn(*group))?;
+        Ok(!groups.is_empty())
     }
 
     /// Holds as many places of each code as `wanted` says, at most one batch in all: those of the

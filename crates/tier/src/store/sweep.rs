@@ -100,11 +100,6 @@ impl State {
         sweep_state::cheap_capacity(waiting as u64).min(blocks)
     }
 
-    /// Whether the sweep has to go on to keep pace with the map log.
-    pub(crate) fn owes_sweeping(&self) -> bool {
-        self.sweep.owed > 0
-    }
-
     /// Bytes that the overlay may take: a sixth of the map's budget at opening. (A recovery has
     /// twice that: the map log has entries for a full circle, of which half have been swept on
     /// average.)

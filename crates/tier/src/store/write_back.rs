@@ -135,13 +135,14 @@ impl Store {
             let state = self.state.lock();
             state.map_log.fresh_bytes() > state.fresh_max()
         };
+        let mut owes_sweeping = false;
         if much_is_fresh {
             self.append(&mut rounds)?;
+            owes_sweeping = self.state.lock().sweep.owed > 0;
         }
-        let owes_sweeping = self.state.lock().owes_sweeping();
-        match self.crowded() {
-            None if !(much_is_fresh && owes_sweeping) => Ok(()),
-            _ => self.sweep_round(&mut rounds),
+        match self.crowded().is_some() || owes_sweeping {
+            true => self.sweep_round(&mut rounds),
+            false => Ok(()),
         }
     }
 

@@ -14,6 +14,13 @@ use firndb_device::{
 };
 use firndb_testkit::hooked::Hooked;
 
+/// A device that fails by the plan, and counts its calls.
+fn failing_and_counting() -> (FaultPlan, Arc<Counting>) {
+    let plan = FaultPlan::new(1);
+    let failing = Faulty::new(Arc::new(MemoryDevice::new("store")), &plan);
+    (plan, Arc::new(Counting::new(Arc::new(failing))))
+}
+
 #[test]
 fn free_groups_at_the_end_are_cut_off_and_grow_again() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("store"));
@@ -83,9 +90,7 @@ fn threads_that_wait_for_space_share_what_the_first_one_adds() {
 
 #[test]
 fn a_group_without_pages_gives_its_space_back_until_it_is_needed() {
-    let plan = FaultPlan::new(1);
-    let counting =
-        Arc::new(Counting::new(Arc::new(Faulty::new(Arc::new(MemoryDevice::new("store")), &plan))));
+    let (plan, counting) = failing_and_counting();
     let device: Arc<dyn Device> = counting.clone();
     let log = TestLog::new();
     let store = create(device.clone(), &log);
@@ -204,9 +209,7 @@ fn a_hole_that_is_being_cut_off_takes_no_places_from_others() {
 /// opening, threads that wanted space in a file of 1 TB waited for minutes.
 #[test]
 fn growth_looks_for_a_hole_in_few_groups_unless_the_device_is_full() {
-    let plan = FaultPlan::new(1);
-    let counting =
-        Arc::new(Counting::new(Arc::new(Faulty::new(Arc::new(MemoryDevice::new("store")), &plan))));
+    let (plan, counting) = failing_and_counting();
     let device: Arc<dyn Device> = counting.clone();
     let log = TestLog::new();
     let store = create(device.clone(), &log);
