@@ -289,42 +289,48 @@ fn an_old_delta_page_beside_rot_is_not_taken_for_the_new_one() {
 }
 
 /// Cause: copies of metadata were compared once, and then the first whole one was taken. Effect: if
-/// a write of it had been lost, its pages were damaged until the next opening.
+/// a write of a map page had been lost, its pages were damaged until the next opening; of a bitmap
+/// page, places in use were written over.
 #[test]
 fn a_lost_write_of_one_copy_of_metadata_is_made_up_for() {
-    let bases = members(2);
-    let devices = bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect();
-    let (array, _) = array(Code::new(1, 2).unwrap(), devices);
-    let log = TestLog::new();
-    let store = create(array, &log);
-    let pages = allocate(&store, &log, 2000).unwrap();
-    write(&store, &log, &pages);
-    sweep(&store);
-    let id = MetaId::Map(0);
-    let len = store.geometry.meta_bytes;
-    // Behind both labels, and both slots that say the group's code.
-    let before_group = (128 << 10) + (8 << 10);
-    let slots = [Slot::A, Slot::B].map(|slot| before_group + store.geometry.meta_offset(id, slot));
-    let read_slots = || {
-        slots.map(|at| {
-            let mut bytes = AlignedBuf::zeroed(len);
-            bases[0].read(at, &mut bytes).unwrap();
-            bytes
-        })
-    };
-    let before = read_slots();
-    let (first, others): (Vec<_>, Vec<_>) =
-        pages.iter().partition(|page| store.geometry.map_of_page(**page) == id);
-    write(&store, &log, &first);
-    sweep(&store);
-    assert!(read_slots().iter().zip(&before).any(|(now, before)| now[..] != before[..]));
-    for (at, before) in slots.iter().zip(&before) {
-        bases[0].write(*at, before, Durability::Durable).unwrap();
+    for (id, member) in [(MetaId::Map(0), 0), (MetaId::Bitmap(0), 0), (MetaId::Bitmap(0), 1)] {
+        let bases = members(2);
+        let devices = bases.iter().map(|base| base.clone() as Arc<dyn Device>).collect();
+        let (array, _) = array(Code::new(1, 2).unwrap(), devices);
+        let log = TestLog::new();
+        let store = create(array, &log);
+        let pages = allocate(&store, &log, 2000).unwrap();
+        write(&store, &log, &pages);
+        sweep(&store);
+        let len = store.geometry.meta_bytes;
+        // Behind both labels, and both slots that say the group's code.
+        let before_group = (128 << 10) + (8 << 10);
+        let slots = [Slot::A, Slot::B].map(|slot| before_group + store.geometry.meta_offset(id, slot));
+        let read_slots = || {
+            slots.map(|at| {
+                let mut bytes = AlignedBuf::zeroed(len);
+                bases[member].read(at, &mut bytes).unwrap();
+                bytes
+            })
+        };
+        let before = read_slots();
+        let (first, others): (Vec<_>, Vec<_>) =
+            pages.iter().partition(|page| store.geometry.map_of_page(**page) == MetaId::Map(0));
+        write(&store, &log, &first);
+        sweep(&store);
+        assert!(read_slots().iter().zip(&before).any(|(now, before)| now[..] != before[..]));
+        let _ = store.pin(&[id]);
+        let newest = store.state.lock().cache.get(id).unwrap().body.to_vec();
+        for (at, before) in slots.iter().zip(&before) {
+            bases[member].write(*at, before, Durability::Durable).unwrap();
+        }
+        // Others are read until it is evicted.
+        others.iter().for_each(|page| _ = read(&store, *page).unwrap());
+        assert!(!store.state.lock().cache.contains(id), "{id:?}");
+        let _pins = store.pin(&[id]);
+        assert!(store.state.lock().cache.get(id).unwrap().body[..] == newest[..], "{id:?} of member {member}");
+        read(&store, first[0]).unwrap();
     }
-    // Others are read until it is evicted.
-    others.iter().for_each(|page| _ = read(&store, *page).unwrap());
-    assert!(!store.state.lock().cache.contains(id));
-    read(&store, first[0]).unwrap();
 }
 
 /// Cause: an error of the new member was taken for one of the others, unless it struck it. Effect:
