@@ -13,6 +13,7 @@ use crate::service::{MeasuredCost, Transfer, measured};
 use crate::shape::{Area, Shape};
 use firndb_base::DatabaseId;
 use firndb_base::clock::Moment;
+use firndb_base::sync::atomic::{AtomicU64, Ordering};
 use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{
     AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, InFlight, Io, IoOp,
@@ -72,6 +73,8 @@ pub struct Array {
     idle_reads: Mutex<VecDeque<(Box<Reads>, InFlight)>>,
     /// What is late on a member is read from others, where the group's code has any.
     pub(crate) hides_late_reads: bool,
+    /// Fragments and copies that were found wrong and could not be written anew.
+    pub(crate) unmended: AtomicU64,
 }
 
 impl Array {
@@ -129,6 +132,7 @@ impl Array {
             coders: map.codes.iter().map(|code| Coder::new(*code)).collect(),
             group_codes: GroupCodes::default(),
             hides_late_reads: options.hides_late_reads,
+            unmended: AtomicU64::new(0),
             map,
             members,
             database: options.database,
@@ -158,6 +162,13 @@ impl Array {
     #[must_use]
     pub fn status(&self) -> Vec<MemberStatus> {
         self.members.iter().map(Member::status).collect()
+    }
+
+    /// Fragments and copies, counted since opening, that were found wrong and could not be written
+    /// anew: their member is full, or cannot be done without.
+    #[must_use]
+    pub fn unmended(&self) -> u64 {
+        self.unmended.load(Ordering::Relaxed)
     }
 
     /// What a read of a member takes, and a write, as far as enough were measured: of all members

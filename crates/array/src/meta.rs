@@ -177,7 +177,11 @@ impl Array {
                 what().into_iter().for_each(|what| self.repaired(member, &what));
                 true
             }
-            Err(error) => self.strike(member, device, &error).is_ok(),
+            Err(error) => {
+                let struck = self.strike(member, device, &error).is_ok();
+                self.unmended.fetch_add(u64::from(!struck), Ordering::Relaxed);
+                struck
+            }
         }
     }
 

@@ -184,8 +184,16 @@ impl Store {
 
     /// Has the device mend what of a page it holds more than once, if it does; returns whether all
     /// is right then. The page's image is in `bytes` then.
+    ///
+    /// The device excludes writes of the place before it asks what is right. If the page has moved
+    /// since `looked`, another may lie at the place: then nothing is right, and that one stays.
     #[cold]
     pub(super) fn mend(&self, page: PageId, looked: &Looked, bytes: &mut [u8]) -> bool {
+        let Ok(_pin) = self.pin(&[self.geometry.map_of_page(page)]) else { return false };
+        let is_there = || {
+            let now = self.state.lock().look_in_memory(self, page);
+            now.is_some_and(|now| same(&now, &Ok(looked.clone())))
+        };
         let mut is_delta_whole = true;
         let image = match (&looked.waits, looked.entry) {
             (Some(delta), entry) => {
@@ -200,7 +208,7 @@ impl Store {
                 // What makes this slot right may be wrong in another's: then nothing is made of it.
                 is_delta_whole = self.device.read_otherwise(offset, bytes, &mut |bytes| {
                     let here = self.find_delta(page, &entry, bytes).ok();
-                    let is_whole = here.is_some() && page::is_whole(bytes, at.place);
+                    let is_whole = here.is_some() && page::is_whole(bytes, at.place) && is_there();
                     found = here.or_else(|| found.take());
                     is_whole
                 });
@@ -211,8 +219,9 @@ impl Store {
         let Some((place, version, checksum)) = image else { return false };
         let offset = self.geometry.place_offset(place);
         let is_right = &mut |bytes: &[u8]| {
-            image_checksum(page, version, bytes) == checksum
-                || lost::sentence_of(page, version, checksum, bytes).is_some()
+            let is_image = image_checksum(page, version, bytes) == checksum
+                || lost::sentence_of(page, version, checksum, bytes).is_some();
+            is_image && is_there()
         };
         self.device.read_otherwise(offset, bytes, is_right) && is_delta_whole
     }

@@ -34,6 +34,7 @@ impl Store {
     /// Errors: a map page cannot be read.
     pub fn scrub(&self, array: &Array, progress: &mut dyn FnMut(u64)) -> Result<Scrubbed, TierError> {
         let mut found = Scrubbed::default();
+        let unmended = array.unmended();
         if let Err(error) = array.scrub_before_groups() {
             found.fault(format!("metadata before group 0: {error}"));
         }
@@ -51,6 +52,13 @@ impl Store {
             found.pages += 1;
             progress(found.pages);
         })?;
+        let unmended = array.unmended() - unmended;
+        if unmended > 0 {
+            found.fault(format!(
+                "{unmended} fragments or copies are wrong and could not be written anew, on a device that is \
+                 full or cannot be done without: free space on it, or replace it, and scrub again"
+            ));
+        }
         Ok(found)
     }
 

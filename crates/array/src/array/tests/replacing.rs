@@ -194,6 +194,7 @@ fn a_copy_that_cannot_be_mended_fails_no_read() {
             assert_eq!(found[..], unit(7)[..], "and not the other copy, the second time");
         }
         assert!(rig.keeper.struck.lock().is_empty(), "it is needed");
+        assert!(rig.array.unmended() > 0);
     }
 }
 

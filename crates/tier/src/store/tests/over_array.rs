@@ -328,9 +328,40 @@ fn a_lost_write_of_one_copy_of_metadata_is_made_up_for() {
         others.iter().for_each(|page| _ = read(&store, *page).unwrap());
         assert!(!store.state.lock().cache.contains(id), "{id:?}");
         let _pins = store.pin(&[id]);
-        assert!(store.state.lock().cache.get(id).unwrap().body[..] == newest[..], "{id:?} of member {member}");
+        assert!(
+            store.state.lock().cache.get(id).unwrap().body[..] == newest[..],
+            "{id:?} of member {member}"
+        );
         read(&store, first[0]).unwrap();
     }
+}
+
+/// Cause: a rotten fragment counted as mended, whatever became of its writing anew. Effect: a scrub
+/// found nothing, and one device less could be lost than the array promises.
+#[test]
+fn a_fragment_that_cannot_be_written_anew_is_a_fault_of_the_scrub() {
+    let plan = FaultPlan::new(1);
+    let bases = members(2);
+    let full: Arc<dyn Device> = Arc::new(Faulty::new(bases[1].clone(), &plan));
+    let (array, _) = array(Code::new(1, 2).unwrap(), vec![bases[0].clone(), full]);
+    let log = TestLog::new();
+    let store = create(array.clone(), &log);
+    let pages = allocate(&store, &log, 40).unwrap();
+    write(&store, &log, &pages);
+    assert_eq!(store.scrub(&array, &mut |_| {}).unwrap().faults, 0);
+    let (_, image) = read(&store, pages[7]).unwrap();
+    let (mut bytes, mut at) = (AlignedBuf::zeroed(PAGE_SIZE), 0);
+    while bytes[..] != image[..] {
+        at += PAGE_SIZE as u64;
+        bases[1].read(at, &mut bytes).unwrap();
+    }
+    bases[1].write(at, &[0xa5; PAGE_SIZE], Durability::Durable).unwrap();
+    plan.fail_from(0, Calls::Writes, DeviceErrorKind::NoSpace);
+    let found = store.scrub(&array, &mut |_| {}).unwrap();
+    assert_eq!((found.faults, array.unmended()), (1, 1), "{:?}", found.damage);
+    plan.heal();
+    assert_eq!(store.scrub(&array, &mut |_| {}).unwrap().faults, 0);
+    assert_eq!(array.unmended(), 1, "it is mended now");
 }
 
 /// Cause: an error of the new member was taken for one of the others, unless it struck it. Effect:
