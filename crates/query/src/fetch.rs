@@ -13,6 +13,21 @@ const KEYS_FIRST: usize = 32;
 const KEYS_GROWTH: usize = 4;
 const KEYS_MAX: usize = 512;
 
+/// How many keys one read takes at most, if rows may take as many bytes.
+pub(crate) fn keys_of(most: usize, page_size: usize) -> usize {
+    (most / Rows::memory_of(1, page_size)).clamp(1, KEYS_MAX)
+}
+
+/// How many reads it takes to have the rows of this many keys, of which one read takes `most`: each
+/// is waited for.
+pub(crate) fn reads_of(keys: f64, most: f64) -> f64 {
+    let (mut reads, mut left, mut next) = (0.0, keys, KEYS_FIRST as f64);
+    while left > 0.0 && next < most {
+        (reads, left, next) = (reads + 1.0, left - next, next * KEYS_GROWTH as f64);
+    }
+    reads + (left / most).ceil().max(0.0)
+}
+
 /// Reads rows by sorted keys, a piece of the list at a time.
 ///
 /// How many rows one read returns is known, how long they are is not: the number of keys follows
@@ -119,4 +134,19 @@ fn no_row(reader: &SourceReader) -> QueryError {
     QueryError::damaged(format!(
         "table {name:?}: an index has an entry of a row that is not there; check the table"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_begin_small_and_grow_to_the_most() {
+        let cases = [(0.0, 512.0, 0.0), (32.0, 512.0, 1.0), (33.0, 512.0, 2.0), (161.0, 512.0, 3.0)];
+        let more = [(160.0 + 1024.0, 512.0, 4.0), (100.0, 10.0, 10.0), (232.0, 100.0, 3.0)];
+        for (keys, most, reads) in cases.into_iter().chain(more) {
+            assert_eq!(reads_of(keys, most), reads, "{keys} keys, {most} at most");
+        }
+        assert_eq!((keys_of(1, 4096), keys_of(1 << 30, 4096)), (1, KEYS_MAX));
+    }
 }

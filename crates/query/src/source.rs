@@ -4,10 +4,9 @@ use crate::batch::Batch;
 use crate::error::QueryError;
 use crate::predicate::Predicate;
 use crate::row::{Columns, RowBuilder};
-use crate::work::count_one;
+use crate::work::Seen;
 use firndb_base::hash::hash_bytes;
 use firndb_base::sync::Arc;
-use firndb_base::sync::atomic::AtomicU64;
 use firndb_table::{ColumnType, Schema, Table, TableKind};
 
 /// Unwanted rows of which a scan returns one from the table's layer, on average.
@@ -88,13 +87,10 @@ impl Source {
     /// A condition to be asked where rows lie: whether the row may be wanted. It lets some other
     /// rows pass, by their keys, so that a scan which finds nothing sees that it was cancelled.
     /// `seen` counts the rows.
-    pub(crate) fn may_want(
-        &self,
-        seen: Arc<AtomicU64>,
-    ) -> impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static {
+    pub(crate) fn may_want(&self, seen: Arc<Seen>) -> impl Fn(&[u8], &[u8]) -> bool + Send + Sync + 'static {
         let (schema, predicate) = (self.schema.clone(), self.predicate.clone());
         move |key, row| {
-            count_one(&seen);
+            seen.count_one();
             // What cannot be read is looked at again, where its error is met.
             let holds = schema.stored(key, row).and_then(|stored| predicate.holds(&stored)).unwrap_or(true);
             holds || hash_bytes(0, key).is_multiple_of(PASS_ONE_IN)

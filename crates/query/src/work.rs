@@ -98,8 +98,7 @@ const CHARGED_US: f64 = 20.0;
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     counts: Cell<Counts>,
-    /// Rows that scans look at where they lie, counted there.
-    seen: Arc<AtomicU64>,
+    seen: Arc<Seen>,
     charged: Option<Computing>,
     /// Microseconds that were charged.
     paid_us: Cell<f64>,
@@ -107,7 +106,7 @@ pub(crate) struct Work {
 
 impl Work {
     pub(crate) fn new(charged: Option<Computing>) -> Work {
-        Work { charged, ..Work::default() }
+        Work { charged, seen: Arc::new(Seen::new(charged)), ..Work::default() }
     }
     pub(crate) fn add(&self, change: impl FnOnce(&mut Counts)) {
         let mut counts = self.counts.get();
@@ -119,18 +118,18 @@ impl Work {
         self.add(|counts| counts.compared += keys as u64 * u64::from(keys.max(2).ilog2()));
     }
     /// For a condition that is asked under a page's latch.
-    pub(crate) fn seen(&self) -> Arc<AtomicU64> {
+    pub(crate) fn seen(&self) -> Arc<Seen> {
         self.seen.clone()
     }
     pub(crate) fn counts(&self) -> Counts {
         let counts = self.counts.get();
-        Counts { rows: counts.rows + self.seen.load(Ordering::Relaxed), ..counts }
+        Counts { rows: counts.rows + self.seen.rows(), ..counts }
     }
 
     /// Takes the time that is owed, in a simulation.
     pub(crate) fn settle(&self) {
         let Some(computing) = &self.charged else { return };
-        let owed = self.counts().us(computing) - self.paid_us.get();
+        let owed = self.counts().us(computing) - self.seen.paid_us() - self.paid_us.get();
         if owed >= CHARGED_US {
             self.paid_us.set(self.paid_us.get() + owed);
             sim::charge(Duration::from_nanos((owed * 1000.0) as u64));
@@ -138,7 +137,63 @@ impl Work {
     }
 }
 
-/// Counts one; a query runs on one thread at a time.
-pub(crate) fn count_one(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+/// Rows that scans look at where they lie. In a simulation, their time is taken there as well: a
+/// scan that pays for a thousand rows at once would let what is read ahead of it run dry.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    rows: AtomicU64,
+    /// The time of one row is taken for this many at once; 0: it is not.
+    charged_rows: u64,
+    row_us: f64,
+}
+
+impl Seen {
+    fn new(charged: Option<Computing>) -> Seen {
+        let row_us = charged.map_or(0.0, |computing| computing.row_us);
+        let charged_rows = if row_us > 0.0 { (CHARGED_US / row_us).ceil() as u64 } else { 0 };
+        Seen { rows: AtomicU64::new(0), charged_rows, row_us }
+    }
+
+    /// Counts one; a query runs on one thread at a time.
+    pub(crate) fn count_one(&self) {
+        let rows = self.rows() + 1;
+        self.rows.store(rows, Ordering::Relaxed);
+        if self.charged_rows > 0 && rows.is_multiple_of(self.charged_rows) {
+            sim::charge(Duration::from_nanos((self.charged_rows as f64 * self.row_us * 1000.0) as u64));
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// What was taken.
+    fn paid_us(&self) -> f64 {
+        match self.charged_rows {
+            0 => 0.0,
+            rows => (self.rows() / rows * rows) as f64 * self.row_us,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_looked_at_where_they_lie_pay_there_and_not_again() {
+        let work = Work::new(Some(Computing::FIRN));
+        let seen = work.seen();
+        (0..250).for_each(|_| seen.count_one());
+        assert_eq!((work.counts().rows, seen.paid_us()), (250, 40.0), "twice for a hundred rows");
+        work.settle();
+        assert_eq!(work.paid_us.get(), 0.0, "10 us are left, which are not worth a call");
+        work.add(|counts| counts.probes = 20);
+        work.settle();
+        assert!((work.paid_us.get() - 30.0).abs() < 1e-9, "the rest: {}", work.paid_us.get());
+
+        let free = Work::new(None).seen();
+        (0..250).for_each(|_| free.count_one());
+        assert_eq!((free.rows(), free.paid_us()), (250, 0.0));
+    }
 }

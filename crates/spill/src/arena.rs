@@ -25,8 +25,14 @@ impl Arena {
 
     /// For an operator that keeps `share` bytes in memory.
     pub fn new(memory: &Arc<Memory>, share: usize) -> Arena {
-        let chunk_bytes = (share / 16).clamp(*Arena::CHUNK_BYTES.start(), *Arena::CHUNK_BYTES.end());
+        let chunk_bytes = Arena::chunk_bytes(share);
         Arena { chunks: Vec::new(), chunk_bytes, reserved: Reservation::none(memory) }
+    }
+
+    /// Bytes of a chunk, for such an operator.
+    #[must_use]
+    pub fn chunk_bytes(share: usize) -> usize {
+        (share / 16).clamp(*Arena::CHUNK_BYTES.start(), *Arena::CHUNK_BYTES.end())
     }
 
     /// Bytes of memory that it takes.

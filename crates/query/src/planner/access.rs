@@ -3,6 +3,7 @@
 use super::bounds::KeyBounds;
 use super::costs::{Costs, Pages, Reading};
 use super::facts::{Knowledge, PathFacts, TableFacts};
+use crate::fetch::reads_of;
 use crate::predicate::Predicate;
 use crate::sort::SortColumn;
 
@@ -21,6 +22,9 @@ pub enum AccessKind {
     /// Entries of an index, and no rows.
     IndexOnly,
 }
+
+/// Entries of an index whose rows a scan of it has read ahead together.
+const ENTRIES_OF_BATCH: f64 = 256.0;
 
 /// How much dearer a plan is taken to be for what it costs if there is more than is expected.
 const RISK: f64 = 1.1;
@@ -220,8 +224,11 @@ impl Use<'_> {
         let read = entries / together * self.facts.leaves_of(access.path, together);
         let leaves = costs.read_again(self.facts.leaves_of(access.path, entries), read);
         let pages = costs.by_tier(leaves, self.facts.residency);
-        // The rows of one leaf of entries come while those before are returned.
-        let depth = self.facts.leaves_of(access.path, together) / 4.0;
+        // The rows of one leaf of entries come while those before are returned; of a batch, no more
+        // than are missing.
+        let missing = (pages.cache + pages.store) / leaves.max(f64::MIN_POSITIVE);
+        let of_batch = self.facts.leaves_of(access.path, entries.min(ENTRIES_OF_BATCH)) * missing;
+        let depth = (self.facts.leaves_of(access.path, together) / 4.0).min(of_batch.max(1.0));
         let us = own_us
             + costs.pages_us(pages, Reading::Anywhere(depth), self.facts.tree())
             + costs.lookups_us(entries)
@@ -259,7 +266,8 @@ impl Use<'_> {
         let leaves = costs.read_again(self.facts.leaves_of(path, entries.min(self.facts.rows)), visited);
         let pages = costs.by_tier(leaves, self.facts.residency);
         let list = visited / lists;
-        let reading = Reading::Ascending { list, depth: list };
+        let reads = reads_of(entries, costs.fetched_together(self.shares)).max(lists);
+        let reading = Reading::Ascending { list, reads };
         let read = costs.pages_us(pages, reading, self.facts.tree());
         (pages, read + costs.lookups_us(entries) + costs.rows_us(entries))
     }

@@ -6,6 +6,7 @@
 
 use super::times::DeviceTimes;
 use crate::context::divided;
+use crate::fetch::keys_of;
 use crate::work::Computing;
 use firndb_base::sync::Arc;
 use firndb_profile::{Access, Order, Submission, Work};
@@ -58,8 +59,9 @@ impl Pages {
 pub(super) enum Reading {
     /// Leaves in the order of their keys, ahead of the scan.
     Scan,
-    /// The leaves of a list, in the order of their keys, this many together.
-    Ascending { list: f64, depth: f64 },
+    /// The leaves of a list, in the order of their keys, by as many reads of several in all: each
+    /// is waited for.
+    Ascending { list: f64, reads: f64 },
     /// Leaves anywhere, this many together.
     Anywhere(f64),
 }
@@ -127,11 +129,15 @@ impl Costs {
         // Flash of a cache holds pages in the order in which they came.
         let cache = match (&self.cache, pages.cache > 0.0) {
             (Some(cache), true) => {
-                let depth = match reading {
-                    Reading::Ascending { depth, .. } | Reading::Anywhere(depth) => depth,
-                    Reading::Scan => SCAN_AHEAD,
+                let bytes = self.page_bytes + SEAL_BYTES;
+                let us = match reading {
+                    Reading::Ascending { reads, .. } => {
+                        self.batch_us(cache, bytes, Order::Random, pages.cache / reads, span)
+                    }
+                    Reading::Anywhere(depth) => self.read_us(cache, bytes, Order::Random, depth, span),
+                    Reading::Scan => self.read_us(cache, bytes, Order::Random, SCAN_AHEAD, span),
                 };
-                pages.cache * self.read_us(cache, self.page_bytes + SEAL_BYTES, Order::Random, depth, span)
+                pages.cache * us
             }
             _ => 0.0,
         };
@@ -174,8 +180,12 @@ impl Costs {
             Reading::Anywhere(depth) => {
                 self.read_us(&self.store, self.page_bytes, Order::Random, depth, span)
             }
-            Reading::Ascending { list, depth } => {
-                adjacent * ascending(list * read, depth) + (1.0 - adjacent) * swept(depth)
+            Reading::Ascending { list, reads } => {
+                let depth = pages.store / reads;
+                let order = |gap| Order::Ascending { gap_bytes: (gap * self.page_bytes as f64) as u64 };
+                let of = |gap: f64| self.batch_us(&self.store, self.page_bytes, order(gap), depth, span);
+                let gap = (tree.leaves / (list * read).max(1.0) - 1.0).max(0.0);
+                adjacent * of(gap) + (1.0 - adjacent) * of(tree.leaves / depth.clamp(1.0, DEPTH_MAX))
             }
             // What is in memory parts the runs that are read.
             Reading::Scan => {
@@ -195,6 +205,22 @@ impl Costs {
         // channels of flash are never idle. A small pool has frames for two halves then.
         let most = self.pool_pages / BATCHES_OF_POOL;
         of(Submission::Batches, most).min(of(Submission::Steady, most / 2.0))
+    }
+
+    /// Each of as many pages that are read together, before any others: if they are no more than
+    /// the pool takes at once and the device has under way, it is idle until the next.
+    fn batch_us(&self, device: &DeviceTimes, bytes: u64, order: Order, pages: f64, span_bytes: u64) -> f64 {
+        if pages > DEPTH_MAX.min(self.pool_pages / BATCHES_OF_POOL) {
+            return self.read_us(device, bytes, order, pages, span_bytes);
+        }
+        let (depth, submission) = (pages.clamp(1.0, DEPTH_MAX) as u32, Submission::Batches);
+        let access = Access::Read;
+        device.request_us(&Work { access, bytes, order, depth, submission, span_bytes })
+    }
+
+    /// Rows that one read by sorted keys returns, of a plan with as many parts of memory.
+    pub(super) fn fetched_together(&self, shares: usize) -> f64 {
+        keys_of(self.share_bytes(shares) as usize / 2, self.page_bytes as usize) as f64
     }
 
     /// A page's part of a read of adjacent ones.
@@ -238,5 +264,20 @@ impl Costs {
     /// A list of keys, which are compared where they lie.
     pub(super) fn keys_sorted_us(&self, keys: f64) -> f64 {
         self.compared_us(keys * keys.max(2.0).log2())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_that_few_reads_miss_come_one_by_one() {
+        let (costs, residency) = (Costs::assumed(4096), Residency::default());
+        let tree = Tree { leaves: 10_000.0, residency };
+        let pages = Pages { dram: 4000.0, cache: 0.0, store: 64.0 };
+        let us = |reads| costs.pages_us(pages, Reading::Ascending { list: 4064.0, reads }, tree);
+        assert!(us(64.0) > 4.0 * us(1.0), "{} beside {}", us(64.0), us(1.0));
+        assert_eq!(us(64.0), us(1000.0), "no read is of less than a page");
     }
 }

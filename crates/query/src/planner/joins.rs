@@ -10,6 +10,7 @@ use super::costs::{Costs, Pages, Reading};
 use super::facts::{Knowledge, guess};
 use super::request::{Choice, Join, JoinMethod, Node, Request, Right};
 use super::spills::{Side, Spill};
+use crate::fetch::reads_of;
 use crate::predicate::{Comparison, Predicate};
 
 /// Bytes that a kept row takes besides its own.
@@ -262,11 +263,10 @@ struct MergedEntries {
 }
 
 impl MergedEntries {
-    fn new(left: f64, pairs: f64, right_entries: f64, share: f64) -> MergedEntries {
-        /// Left rows of one read.
-        const PIECE: f64 = 512.0;
+    /// With left rows of which one read returns `together`.
+    fn new(left: f64, pairs: f64, right_entries: f64, share: f64, together: f64) -> MergedEntries {
         let blocks = ((left + pairs) * PAIR_BYTES / (share / 3.0)).ceil().max(1.0);
-        let pieces = (left / PIECE).max(pairs * PAIR_BYTES / (share / 4.0)).ceil().max(blocks);
+        let pieces = reads_of(left, together).max((pairs * PAIR_BYTES / (share / 4.0)).ceil()).max(blocks);
         MergedEntries { blocks, pieces, lookups: met_in_parts(right_entries, pairs, pieces) }
     }
 }
@@ -418,7 +418,13 @@ impl Step<'_> {
                 // Rows of pairs of entries that match.
                 let pairs = left_entries * self.fanout;
                 let matched = pairs.min(left_entries);
-                let work = MergedEntries::new(matched, pairs, right_entries, costs.share_bytes(3));
+                let work = MergedEntries::new(
+                    matched,
+                    pairs,
+                    right_entries,
+                    costs.share_bytes(3),
+                    costs.fetched_together(3),
+                );
                 let rows = |table: usize, path: usize, entries: f64, lists: f64| {
                     self.planner.use_of(table).rows_by_lists(path, entries, lists, costs)
                 };

@@ -5,6 +5,7 @@ use super::costs::{Pages, Reading};
 use super::joins::{KEPT_BYTES, PAIR_BYTES, Step, distinct_of, met_in_parts};
 use super::request::{Choice, JoinMethod, Right};
 use super::spills::{Side, Spill};
+use crate::fetch::{keys_of, reads_of};
 
 /// When lookups become a hash join of the left rows that are left, and of what.
 #[derive(Clone, Debug)]
@@ -138,13 +139,14 @@ impl Step<'_> {
             let leaves = touched(facts.leaves);
             let pages = costs.by_tier(leaves, facts.residency);
             let list = distinct_of(facts.leaves * within, keys / blocks);
-            let reading = Reading::Ascending { list, depth: list };
+            let together = keys_of(share as usize / 2, costs.page_bytes as usize) as f64;
+            let reading = Reading::Ascending { list, reads: reads_of(keys, together).max(blocks) };
             let us = costs.pages_us(pages, reading, facts.tree());
             (pages, us + costs.lookups_us(keys) + costs.rows_us(keys))
         } else {
             let own = costs.by_tier(touched(tree.leaves), tree.residency);
             let list = distinct_of(tree.leaves * within, keys / blocks);
-            let own_us = costs.pages_us(own, Reading::Ascending { list, depth: 1.0 }, tree.tree());
+            let own_us = costs.pages_us(own, Reading::Ascending { list, reads: own.total() }, tree.tree());
             let lists = (entries * PAIR_BYTES / (share / 8.0)).ceil().max(blocks);
             let (rows, rows_us) = self.planner.use_of(self.table).rows_by_lists(path, entries, lists, costs);
             (own.plus(rows), own_us + rows_us + costs.probes_us(keys) + costs.entries_us(entries))
