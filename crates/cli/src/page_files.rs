@@ -5,7 +5,8 @@ use clap::{Args, Subcommand};
 use firndb::{Database, ErrorKind, PageFile};
 use firndb_console::{Failure, progress, say, size};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// What to do with page files.
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 pub enum PageFiles {
     /// List the page files of a database, with their lengths
     List(List),
-    /// Make a page file of a file, in one transaction
+    /// Make a page file of a file. One transaction fills it: after a crash before its end, there
+    /// is none of this name or an empty one, and the import can be repeated
     Import(Import),
     /// Write a page file, as it is now, to a file
     Export(Export),
@@ -33,7 +35,7 @@ pub struct Import {
     pub dir: PathBuf,
     /// The page file's name
     pub name: String,
-    /// What it is to hold: a multiple of the database's page size
+    /// What it is to hold, a file or block device: a multiple of the database's page size
     pub file: PathBuf,
     /// Replace the contents of a page file that is there
     #[arg(long)]
@@ -79,8 +81,7 @@ fn list(args: &List) -> Result<(), Failure> {
 
 fn import(args: &Import) -> Result<(), Failure> {
     let shown = args.file.display();
-    let source = File::open(&args.file).map_err(|error| Failure::new(format!("{shown}: {error}")))?;
-    let len = source.metadata()?.len();
+    let (source, len) = open_source(&args.file)?;
     let db = caches::options().create(false).on_recovery(progress::recovery()).open(&args.dir)?;
     let page_size = db.statistics().page_size as u64;
     if !len.is_multiple_of(page_size) {
@@ -92,10 +93,14 @@ fn import(args: &Import) -> Result<(), Failure> {
     }
     let (file, is_new) = match db.create_page_file(&args.name) {
         Ok(file) => (file, true),
-        Err(error) if error.kind() == ErrorKind::Exists && args.replace => (db.page_file(&args.name)?, false),
         Err(error) if error.kind() == ErrorKind::Exists => {
-            let message = format!("{error}: --replace replaces its contents, another name keeps them");
-            return Err(Failure::new(message));
+            let file = db.page_file(&args.name)?;
+            // An import that a crash ended leaves an empty one.
+            if !args.replace && file.pages(&mut db.snapshot())? > 0 {
+                let message = format!("{error}: --replace replaces its contents, another name keeps them");
+                return Err(Failure::new(message));
+            }
+            (file, false)
         }
         Err(error) => return Err(error.into()),
     };
@@ -110,6 +115,31 @@ fn import(args: &Import) -> Result<(), Failure> {
     Ok(db.close()?)
 }
 
+/// Opens what is to be imported; returns its bytes, too.
+///
+/// Errors: what has no length that could be relied on, as a pipe or a file of /proc.
+fn open_source(path: &Path) -> Result<(File, u64), Failure> {
+    let explain = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+    // Before it is opened, which waits for a writer if it is a pipe.
+    let kind = std::fs::metadata(path).map_err(explain)?.file_type();
+    if kind.is_block_device() {
+        let mut source = File::open(path).map_err(explain)?;
+        let len = source.seek(SeekFrom::End(0)).map_err(explain)?;
+        source.rewind().map_err(explain)?;
+        return Ok((source, len));
+    }
+    if kind.is_file() {
+        let mut source = File::open(path).map_err(explain)?;
+        let len = source.metadata().map_err(explain)?.len();
+        // Files of /proc have bytes and no length.
+        if len > 0 || source.read(&mut [0]).map_err(explain)? == 0 {
+            return Ok((source, len));
+        }
+    }
+    let shown = path.display();
+    Err(Failure::new(format!("{shown} is no regular file or block device: copy it to a file first")))
+}
+
 /// Replaces the contents of a page file by those of a file, or changes nothing.
 fn fill(db: &Database, file: &PageFile, source: File, path: &Path, pages: u64) -> Result<(), Failure> {
     let mut source = BufReader::with_capacity(1 << 20, source);
@@ -119,8 +149,12 @@ fn fill(db: &Database, file: &PageFile, source: File, path: &Path, pages: u64) -
     tx.set_pages(file, 0)?;
     tx.set_pages(file, pages)?;
     for page in 0..pages {
-        let read = source.read_exact(&mut image);
-        read.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        source.read_exact(&mut image).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                Failure::new(format!("{} was cut short while it was read", path.display()))
+            }
+            _ => Failure::new(format!("{}: {error}", path.display())),
+        })?;
         // What is zeros is so already.
         if image.iter().any(|byte| *byte != 0) {
             tx.put_page(file, page, &image)?;

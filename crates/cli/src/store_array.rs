@@ -231,18 +231,27 @@ fn scrub(args: &Scrub) -> Result<(), Failure> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
+    let devices = db.store_array().map_or_else(Vec::new, |status| status.devices);
     let closed = db.close();
     let report = report?;
     closed?;
     report.damage.iter().for_each(|sentence| say!("{sentence}"));
     say!(
-        "{} pages read from all devices; {} fragments and copies mended; {} faults left",
+        "{} pages read from {} devices; {} fragments and copies mended; {} faults left",
         report.pages,
+        devices.len() - report.devices_left_out.len(),
         report.repairs,
         report.faults
     );
-    match report.faults {
-        0 => Ok(()),
+    for &member in &report.devices_left_out {
+        let device = &devices[member];
+        say!("device {member}, {}, was not read: it is {}", device.path, device.state.name());
+    }
+    match (report.faults, report.devices_left_out.is_empty()) {
+        (0, true) => Ok(()),
+        (0, false) => Err(Failure::new(
+            "not all devices could be read: firn array replace puts others into their places",
+        )),
         _ => Err(Failure::new("something is damaged on more devices than may be lost: restore a backup")),
     }
 }
@@ -302,7 +311,9 @@ fn fragments(status: &StoreArrayStatus) -> String {
 }
 
 pub fn may_lose(status: &StoreArrayStatus) -> String {
+    let gone = status.devices.iter().filter(|device| device.state != StoreMemberState::InUse).count();
     match status.may_lose {
+        0 if gone > status.written - status.needed => "more devices are missing than may be lost".to_owned(),
         0 => "no device can be lost".to_owned(),
         some => format!("{some} could be lost without losing anything"),
     }

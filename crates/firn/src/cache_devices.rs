@@ -2,6 +2,7 @@
 
 use crate::database::Database;
 use crate::engine::cache::{self, CACHE};
+use crate::engine::claim;
 use crate::engine::devices::Candidate;
 use crate::engine::directory;
 use crate::engine::directory::files::open_existing;
@@ -9,6 +10,7 @@ use crate::engine::directory::names::refuse_own_files;
 use crate::engine::superblock::Superblock;
 use crate::engine::superblock_fields::CacheMember;
 use crate::error::{Error, ErrorKind};
+use crate::named_device::NamedDevice;
 use crate::options::Options;
 use firndb_base::Lsn;
 use firndb_base::sync::Arc;
@@ -193,11 +195,20 @@ impl Database {
         let engine = self.engine();
         engine.check_writable()?;
         engine.refuse_second_cache()?;
-        let path = spec.path.clone().unwrap_or_else(|| PathBuf::from(CACHE));
-        let named = self.named(&path)?;
         self.check_spec(spec, None)?;
+        let named = self.named_cache(spec)?;
         refuse_own_files(named.dir, &named.whole, &engine.superblock.lock())?;
-        let Candidate { device, path } = named.open_or_make()?;
+        self.attach_candidate(named.open_or_make()?, spec)
+    }
+
+    /// The device that a spec names.
+    fn named_cache(&self, spec: &CacheSpec) -> Result<NamedDevice<'_>, Error> {
+        self.named(spec.path.as_deref().unwrap_or(Path::new(CACHE)))
+    }
+
+    fn attach_candidate(&self, candidate: Candidate, spec: &CacheSpec) -> Result<(), Error> {
+        let engine = self.engine();
+        let Candidate { device, path } = candidate;
         let device = match &engine.options.testing.wrap_device {
             Some(wrap) => wrap("cache", device)?,
             None => device,
@@ -274,9 +285,34 @@ impl Database {
     /// Errors: as [`Database::detach_cache`] and [`Database::attach_cache`].
     pub fn replace_cache(&self, spec: &CacheSpec, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         self.check_spec(spec, None)?;
+        let other = self.other_cache(spec)?;
         self.detach_cache(progress)?;
-        self.attach_cache(spec)
+        let attached = match other {
+            Some(candidate) => self.attach_candidate(candidate, spec),
+            None => self.attach_cache(spec),
+        };
+        attached
             .map_err(|error| error.within("the flash cache has been detached, and the other not attached"))
+    }
+
+    /// Opens the device that is to replace the cache's, which is in use; `None` if it is the same.
+    ///
+    /// Errors: `BadArgument` if it holds something.
+    fn other_cache(&self, spec: &CacheSpec) -> Result<Option<Candidate>, Error> {
+        let superblock = self.engine().superblock.lock().clone();
+        let mut others = superblock.clone();
+        if others.extensions.cache.take().is_none() {
+            return Err(Error::not_found("the database has no flash cache"));
+        }
+        let named = self.named_cache(spec)?;
+        refuse_own_files(named.dir, &named.whole, &others)?;
+        if refuse_own_files(named.dir, &named.whole, &superblock).is_err() {
+            return Ok(None);
+        }
+        let candidate = named.open_or_make()?;
+        claim::refuse_contents(&*candidate.device, &[superblock.database])?;
+        self.check_spec(spec, Some(&*candidate.device))?;
+        Ok(Some(candidate))
     }
 }
 

@@ -122,6 +122,8 @@ pub struct ScrubReport {
     pub faults: u64,
     /// A message for each of the first thousand of these.
     pub damage: Vec<String>,
+    /// Devices that are lost or not yet filled: what should be on them was not read.
+    pub devices_left_out: Vec<usize>,
 }
 
 impl Database {
@@ -165,6 +167,7 @@ impl Database {
     pub fn replace_store_device(&self, member: usize, path: impl AsRef<Path>) -> Result<(), Error> {
         let engine = self.engine();
         engine.check_writable()?;
+        engine.check_store_member(member)?;
         let named = self.named(path.as_ref())?;
         let mut others = engine.superblock.lock().clone();
         if let Some(it) = &engine.devices.store_array
@@ -213,7 +216,15 @@ impl Database {
         let before = repairs();
         let found = engine.scrub(progress)?;
         let repairs = repairs() - before;
-        Ok(ScrubReport { pages: found.pages, repairs, faults: found.faults, damage: found.damage })
+        let devices = self.store_array().map_or_else(Vec::new, |status| status.devices);
+        let left_out = devices.iter().filter(|device| device.state != StoreMemberState::InUse);
+        Ok(ScrubReport {
+            pages: found.pages,
+            repairs,
+            faults: found.faults,
+            damage: found.damage,
+            devices_left_out: left_out.map(|device| device.member).collect(),
+        })
     }
 }
 

@@ -63,3 +63,18 @@ fn one_that_is_lost_is_given_up_if_log_was_kept_for_it() {
     run(&dir, "cache abandon {db}").ended(0).says("no flash cache");
     run(&dir, "check {db}").ended(0).says("no damage");
 }
+
+/// Cause: the other device was looked at after the detaching. Effect: a file that was refused cost
+/// the database its cache.
+#[test]
+fn a_replacement_that_is_refused_leaves_the_cache_in_use() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = home.path().join("db");
+    made(&dir);
+    run(&dir, "cache attach {db} 4M").ended(0);
+    std::fs::write(home.path().join("other"), [1; 8192]).expect("written");
+    let other = home.path().join("other").display().to_string();
+    run(&dir, &format!("cache replace {{db}} 8M --path {other}")).ended(2).warns("is not empty");
+    run(&dir, "cache status {db}").ended(0).says("flash cache cache: in use");
+    run(&dir, "cache replace {db} 8M").ended(0).says("flash cache cache: in use");
+}

@@ -44,3 +44,35 @@ fn a_lost_device_is_told_replaced_and_all_are_scrubbed() {
     std::fs::remove_file(dir.join("store.2")).expect("there");
     run(&dir, "check {db}").ended(1).warns("can lose 1 of its 3");
 }
+
+/// Cause: a scrub counted what it met only. Effect: with a device missing it reported that all
+/// were read, and succeeded.
+#[test]
+fn a_scrub_without_a_device_says_so_and_fails() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = home.path().join("db");
+    made(&dir);
+    std::fs::remove_file(dir.join("store.1")).expect("there");
+    run(&dir, "array scrub {db}").ended(1).says("device 1, store.1, was not read").warns("replace");
+}
+
+/// Cause: the new device was made before its place was looked at. Effect: an empty file was left.
+#[test]
+fn a_replacement_of_no_device_makes_no_file() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = home.path().join("db");
+    made(&dir);
+    run(&dir, "array replace {db} 9 store.x").ended(1).warns("no device 9");
+    assert!(!dir.join("store.x").exists());
+}
+
+#[test]
+fn of_more_missing_devices_than_may_be_lost_the_status_says_so() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = home.path().join("db");
+    made(&dir);
+    std::fs::remove_file(dir.join("store.0")).expect("there");
+    run(&dir, "array status {db}").ended(0).says("no device can be lost");
+    std::fs::remove_file(dir.join("store.1")).expect("there");
+    run(&dir, "array status {db}").ended(0).says("more devices are missing than may be lost");
+}

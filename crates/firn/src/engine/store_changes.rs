@@ -35,16 +35,21 @@ impl Engine {
         })
     }
 
+    /// Fails if the store has no device of this number.
+    pub fn check_store_member(&self, member: usize) -> Result<(), Error> {
+        match self.store_array()?.array.status().len() {
+            devices if member < devices => Ok(()),
+            devices => Err(Error::not_found(format!("the store has no device {member}, but {devices}"))),
+        }
+    }
+
     /// Puts a device into the place of one of the store's, which background work fills from then
     /// on.
     pub fn replace_store_member(&self, member: usize, candidate: Candidate) -> Result<(), Error> {
         self.check_writable()?;
+        self.check_store_member(member)?;
         let it = self.store_array()?;
         let _changing = it.changing.lock();
-        let status = it.array.status();
-        if member >= status.len() {
-            return Err(Error::not_found(format!("the store has no device {member}, but {}", status.len())));
-        }
         let filling = it.array.rebuilding();
         if filling.iter().any(|other| *other != member) {
             return Err(Error::bad_argument(format!(
