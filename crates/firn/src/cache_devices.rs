@@ -284,6 +284,7 @@ impl Database {
     ///
     /// Errors: as [`Database::detach_cache`] and [`Database::attach_cache`].
     pub fn replace_cache(&self, spec: &CacheSpec, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        self.engine().check_writable()?;
         self.check_spec(spec, None)?;
         let other = self.other_cache(spec)?;
         self.detach_cache(progress)?;

@@ -81,3 +81,23 @@ fn damage_in_an_archive_ends_with_a_status_and_a_sentence() {
     std::fs::write(&segment, bytes).unwrap();
     run(&db, &format!("archive verify {at}/archive")).ended(1).says("DAMAGE:").warns("faults found");
 }
+
+#[test]
+fn verifying_an_archive_with_a_gap_ends_with_status_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, at) = (dir.path().join("db"), dir.path().to_string_lossy().into_owned());
+    for (archive, rows) in [("archive", 100u32), ("another", 10_000), ("archive", 100)] {
+        let opened = firndb::Options::new()
+            .log(|log| log.bytes(1 << 20))
+            .archive(|options| options.directory(dir.path().join(archive)))
+            .open(&db)
+            .unwrap();
+        let table = opened.create_table(&format!("t{}", opened.table_names().len())).unwrap();
+        (0..rows)
+            .for_each(|i| _ = opened.transact(|tx| tx.put(&table, &i.to_be_bytes(), &[1; 500])).unwrap());
+        drop(table);
+        opened.close().unwrap();
+    }
+    run(&db, &format!("archive list {at}/archive")).ended(0).says("GAP:");
+    run(&db, &format!("archive verify {at}/archive")).ended(1).says("GAP:").warns("1 faults found");
+}

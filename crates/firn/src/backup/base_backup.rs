@@ -150,12 +150,13 @@ pub(crate) fn take(
     go_on(progress(BackupProgress::Log))?;
     copy.pages.finish()?;
     engine.log.flush_to_devices(engine.log.end())?;
-    let end = engine.log.on_devices();
+    // No commit before the end was made later than this.
+    let (end, ended_us) = (engine.log.on_devices(), clock::unix_time_us());
     while copy.copy_log(&hold, end)? {}
     copy.writer.seal().map_err(archive_error)?;
     sync_directory(&log_directory)?;
     let manifest = &mut hold.manifest;
-    (manifest.end, manifest.ended_us) = (end, clock::unix_time_us());
+    (manifest.end, manifest.ended_us) = (end, ended_us);
     (manifest.pages, manifest.batches) = (copy.pages.pages, copy.pages.batches);
     verify(directory, manifest, progress)?;
     manifest.write_complete(&*device)?;

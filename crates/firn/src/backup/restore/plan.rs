@@ -140,10 +140,11 @@ impl Source {
 
     /// Reads the log up to the target.
     pub fn plan(&self, target: RestoreTo, options: &Options) -> Result<Plan, Error> {
-        let Manifest { from, shadows_from, end: earliest, .. } = self.manifest;
+        let Manifest { from, shadows_from, end: earliest, ended_us, .. } = self.manifest;
         let until = match target {
             RestoreTo::Lsn(lsn) if lsn < earliest => return Err(self.too_early(&format!("LSN {lsn}"))),
             RestoreTo::Lsn(lsn) => lsn,
+            RestoreTo::Time(time) if time < ended_us => return Err(self.too_early("that time")),
             RestoreTo::End | RestoreTo::Time(_) => Lsn::MAX,
         };
         let reach = self.archive_reach()?;
