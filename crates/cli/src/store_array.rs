@@ -252,7 +252,10 @@ fn scrub(args: &Scrub) -> Result<(), Failure> {
         (0, false) => Err(Failure::new(
             "not all devices could be read: firn array replace puts others into their places",
         )),
-        _ => Err(Failure::new("something is damaged on more devices than may be lost: restore a backup")),
+        _ => Err(Failure::new(
+            "faults are left, as said above: what is damaged on more devices than may be lost is restored from a \
+             backup",
+        )),
     }
 }
 
