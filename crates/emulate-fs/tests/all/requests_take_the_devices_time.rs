@@ -30,6 +30,21 @@ fn assert_within(measured: Duration, expected: Duration, what: &str) {
     assert!(measured <= expected.mul_f64(1.2), "{what}: {measured:?}, more than 20 % over {expected:?}");
 }
 
+/// Asserts that the median of 15 calls takes `expected`, and little more in one of four rounds at
+/// least: other work of the machine can make some slower, and none quicker.
+fn assert_each_within(expected: Duration, what: &str, mut call: impl FnMut(usize)) {
+    let mut rounds = Vec::new();
+    for _ in 0..4 {
+        let took = median(15, &mut call);
+        assert!(took >= expected, "{what}: {took:?}, too fast for {expected:?}");
+        if took <= expected.mul_f64(1.2) {
+            return;
+        }
+        rounds.push(took);
+    }
+    panic!("{what}: {rounds:?}, more than 20 % over {expected:?}");
+}
+
 fn device() -> FixedTiming {
     FixedTiming { read: ms(4), write: ms(3), durable_write: ms(10), sync: ms(20), busy_until: Duration::ZERO }
 }
@@ -56,10 +71,9 @@ fn synchronous_writes_cost_one_durable_write() {
         let path = prepared(&place, &mounted);
         let file = open(&path, OFlags::RDWR | flag);
         let data = Aligned([7; 4096]);
-        let took = median(15, |number| {
+        assert_each_within(ms(10), &format!("direct {direct}, {flag:?}"), |number| {
             file.write_all_at(&data.0, number as u64 * 4096).expect("written");
         });
-        assert_within(took, ms(10), &format!("direct {direct}, {flag:?}"));
         drop(file);
         end(mounted);
     }
@@ -95,10 +109,8 @@ fn direct_reads_and_writes_go_to_the_device_each_time() {
     let path = prepared(&place, &mounted);
     let file = open(&path, OFlags::RDWR);
     let mut data = [7; 4096];
-    let wrote = median(15, |_| file.write_all_at(&data, 8192).expect("written"));
-    assert_within(wrote, ms(3), "writes");
-    let read = median(15, |_| file.read_exact_at(&mut data, 8192).expect("read"));
-    assert_within(read, ms(4), "reads");
+    assert_each_within(ms(3), "writes", |_| file.write_all_at(&data, 8192).expect("written"));
+    assert_each_within(ms(4), "reads", |_| file.read_exact_at(&mut data, 8192).expect("read"));
     drop(file);
     end(mounted);
 }
