@@ -266,7 +266,7 @@ impl Use<'_> {
         let leaves = costs.read_again(self.facts.leaves_of(path, entries.min(self.facts.rows)), visited);
         let pages = costs.by_tier(leaves, self.facts.residency);
         let list = visited / lists;
-        let reads = reads_of(entries, costs.fetched_together(self.shares)).max(lists);
+        let reads = reads_of(entries, costs.fetched_together(costs.share_bytes(self.shares))).max(lists);
         let reading = Reading::Ascending { list, reads };
         let read = costs.pages_us(pages, reading, self.facts.tree());
         (pages, read + costs.lookups_us(entries) + costs.rows_us(entries))

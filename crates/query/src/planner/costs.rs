@@ -218,9 +218,9 @@ impl Costs {
         device.request_us(&Work { access, bytes, order, depth, submission, span_bytes })
     }
 
-    /// Rows that one read by sorted keys returns, of a plan with as many parts of memory.
-    pub(super) fn fetched_together(&self, shares: usize) -> f64 {
-        keys_of(self.share_bytes(shares) as usize / 2, self.page_bytes as usize) as f64
+    /// Rows that one read by sorted keys returns, in a share of as many bytes of memory.
+    pub(super) fn fetched_together(&self, share: f64) -> f64 {
+        keys_of(share as usize / 2, self.page_bytes as usize) as f64
     }
 
     /// A page's part of a read of adjacent ones.

@@ -418,13 +418,9 @@ impl Step<'_> {
                 // Rows of pairs of entries that match.
                 let pairs = left_entries * self.fanout;
                 let matched = pairs.min(left_entries);
-                let work = MergedEntries::new(
-                    matched,
-                    pairs,
-                    right_entries,
-                    costs.share_bytes(3),
-                    costs.fetched_together(3),
-                );
+                let share = costs.share_bytes(3);
+                let together = costs.fetched_together(share);
+                let work = MergedEntries::new(matched, pairs, right_entries, share, together);
                 let rows = |table: usize, path: usize, entries: f64, lists: f64| {
                     self.planner.use_of(table).rows_by_lists(path, entries, lists, costs)
                 };

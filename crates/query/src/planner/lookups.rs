@@ -5,7 +5,7 @@ use super::costs::{Pages, Reading};
 use super::joins::{KEPT_BYTES, PAIR_BYTES, Step, distinct_of, met_in_parts};
 use super::request::{Choice, JoinMethod, Right};
 use super::spills::{Side, Spill};
-use crate::fetch::{keys_of, reads_of};
+use crate::fetch::reads_of;
 
 /// When lookups become a hash join of the left rows that are left, and of what.
 #[derive(Clone, Debug)]
@@ -139,8 +139,8 @@ impl Step<'_> {
             let leaves = touched(facts.leaves);
             let pages = costs.by_tier(leaves, facts.residency);
             let list = distinct_of(facts.leaves * within, keys / blocks);
-            let together = keys_of(share as usize / 2, costs.page_bytes as usize) as f64;
-            let reading = Reading::Ascending { list, reads: reads_of(keys, together).max(blocks) };
+            let reading =
+                Reading::Ascending { list, reads: reads_of(keys, costs.fetched_together(share)).max(blocks) };
             let us = costs.pages_us(pages, reading, facts.tree());
             (pages, us + costs.lookups_us(keys) + costs.rows_us(keys))
         } else {
