@@ -26,3 +26,13 @@ fn results(path: &Path) -> Value {
     }
     result
 }
+
+/// A figure that is measured again alone gives the rows that it gave among others.
+fn assert_rows_are_among(all: &Value, alone: &Value) {
+    let rows = |of: &Value| of["rows"].as_array().unwrap().clone();
+    let (all, alone) = (rows(all), rows(alone));
+    assert!(!alone.is_empty());
+    for row in alone {
+        assert!(all.contains(&row), "measured among others it is not {row}");
+    }
+}

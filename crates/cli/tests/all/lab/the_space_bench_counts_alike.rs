@@ -1,5 +1,6 @@
 //! `firn lab bench space`: equal arguments give equal results, and every file lists every target.
 
+use super::assert_rows_are_among;
 use crate::support::run;
 use serde_json::Value;
 
@@ -17,11 +18,7 @@ fn space_is_counted_and_again_alike() {
         (ran.out, result)
     };
     let (text, result) = measure("all", "--all");
-    let alike = ["first", "again"].map(|name| {
-        let (text, result) = measure(name, "--figure shrink");
-        (text, result["rows"].clone())
-    });
-    assert_eq!(alike[0], alike[1]);
+    assert_rows_are_among(&result, &measure("again", "--figure shrink").1);
     assert!(text.contains("Figure shrink: space that comes back"), "{text}");
     let targets = result["targets"].as_array().unwrap();
     assert_eq!(targets.len(), TARGETS);

@@ -72,7 +72,7 @@ fn walk(walk: Walk) {
 
 #[test]
 fn a_sample_of_images() {
-    walk(Walk { images: 25, again_one_in: 8, go_on_one_in: 8, seed: 1 });
+    walk(Walk { images: 16, again_one_in: 8, go_on_one_in: 8, seed: 1 });
 }
 
 /// Minutes. `FIRN_SEED` chooses other moments and mixtures, `FIRN_IMAGES` how many of each script,

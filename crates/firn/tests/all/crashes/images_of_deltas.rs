@@ -56,7 +56,7 @@ fn walk(walk: Walk) {
 
 #[test]
 fn a_sample_of_images() {
-    walk(Walk { images: 8, again_one_in: 6, go_on_one_in: 4, seed: 1 });
+    walk(Walk { images: 6, again_one_in: 6, go_on_one_in: 4, seed: 1 });
 }
 
 /// What the images above are of: the cleaner moves pages in the script that is meant to show it.

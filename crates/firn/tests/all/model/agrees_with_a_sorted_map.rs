@@ -237,5 +237,5 @@ fn run(seed: u64) {
 
 #[test]
 fn random_runs_agree_with_the_model() {
-    watchdog::within(Duration::from_secs(300), || for_seeds(500, run));
+    watchdog::within(Duration::from_secs(300), || for_seeds(300, run));
 }
