@@ -4,10 +4,15 @@
 //! Once all are free the device is cut to its first block.
 //!
 //! The first block says that the device is for rows that are spilled. A device that holds anything
-//! else is refused: what a user names by mistake is not overwritten.
+//! else is refused: what a user names by mistake is not overwritten. The mark is durable before any
+//! row is written, or a power cut might leave rows without it.
+//!
+//! Numbers of runs begin anywhere: a raw device keeps what an earlier process wrote, which must not
+//! pass for a block of a run whose write was lost.
 
 use crate::error::{SpillError, SpillErrorKind};
 use crate::sizes::Sizes;
+use firndb_base::rng::entropy;
 use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{AlignedBuf, Device, Durability, Fill, find_contents};
 
@@ -34,7 +39,9 @@ struct State {
     free: Vec<u64>,
     /// Extents from here on were never given out.
     made: u64,
-    runs: u64,
+    next_run: u64,
+    /// A run was begun.
+    is_used: bool,
 }
 
 impl SpillSpace {
@@ -59,9 +66,11 @@ impl SpillSpace {
         block[..MAGIC.len()].copy_from_slice(MAGIC);
         device.shrink(first)?;
         device.grow(first, Fill::Sparse)?;
-        device.write(0, &block, Durability::Later)?;
+        device.write(0, &block, if is_ours { Durability::Later } else { Durability::Durable })?;
         let extents_max = bytes / EXTENT_BYTES as u64;
-        Ok(Arc::new(SpillSpace { device, first, extents_max, state: Mutex::new(State::default()) }))
+        let next_run = u64::from_le_bytes(entropy()[..8].try_into().expect("eight bytes"));
+        let state = State { next_run, ..State::default() };
+        Ok(Arc::new(SpillSpace { device, first, extents_max, state: Mutex::new(state) }))
     }
 
     /// The device.
@@ -84,14 +93,15 @@ impl SpillSpace {
     /// Whether any run was written.
     #[must_use]
     pub fn has_been_used(&self) -> bool {
-        self.state.lock().runs > 0
+        self.state.lock().is_used
     }
 
     /// A number for a run that no other run has.
     pub(crate) fn next_run(&self) -> u64 {
         let mut state = self.state.lock();
-        state.runs += 1;
-        state.runs
+        state.is_used = true;
+        state.next_run = state.next_run.wrapping_add(1);
+        state.next_run
     }
 
     /// An extent. Kind `Full` if there is none.

@@ -13,6 +13,7 @@ use crate::state::TxnState;
 use crate::statement_view::StatementView;
 use crate::token::TxnToken;
 use crate::waits::{StatementLimit, WaitLimit, Waited};
+use firndb_base::clock;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use firndb_base::{Lsn, PageId, TxnId};
@@ -185,14 +186,17 @@ impl Transaction {
         self.writes
     }
 
-    /// Fails if the transaction's token is cancelled: between the parts of a long read.
+    /// Fails if the transaction's token or that of its statement is cancelled, or the statement's
+    /// deadline has passed: between the parts of a long read.
     pub fn check_cancelled(&self) -> Result<(), TxnError> {
-        match &self.options.cancel {
-            Some(token) if token.is_cancelled() => {
-                Err(TxnError::new(TxnErrorKind::Cancelled, "the read was cancelled"))
-            }
-            _ => Ok(()),
+        let limit = &self.statement_limit;
+        if [&self.options.cancel, &limit.cancel].into_iter().flatten().any(|token| token.is_cancelled()) {
+            return Err(TxnError::new(TxnErrorKind::Cancelled, "the read was cancelled"));
         }
+        if limit.deadline.is_some_and(|deadline| clock::now() >= deadline) {
+            return Err(TxnError::new(TxnErrorKind::Timeout, "the read took longer than its deadline"));
+        }
+        Ok(())
     }
 
     /// Lends an empty buffer, with the memory of the one returned last by

@@ -41,10 +41,18 @@ impl From<Col> for OtherSide {
 
 /// A condition on the columns of a query. Its logic has three values, as in SQL: a comparison with
 /// NULL is neither true nor false, and a row is returned only if its conditions are true.
+///
+/// A chain of [`Condition::or`] or of [`Condition::and`] may be of any length; conditions that are
+/// nested deeper than 60 are refused when the query is run.
 #[derive(Clone, Debug)]
 pub struct Condition {
     kind: Kind,
+    /// Of nesting; at most [`DEPTH_MAX`], so that none of what walks it recurses deeper.
+    depth: usize,
 }
+
+/// Below that of [`Predicate`]s, since the conditions of a query are put into one.
+const DEPTH_MAX: usize = 60;
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -54,13 +62,15 @@ enum Kind {
     Not(Box<Condition>),
     And(Vec<Condition>),
     Or(Vec<Condition>),
+    /// In place of what is nested deeper than [`DEPTH_MAX`].
+    TooDeep,
 }
 
 // The names are those of conditions everywhere, and no comparisons of `Col`s themselves.
 #[allow(clippy::should_implement_trait)]
 impl Col {
     fn compare(self, how: Comparison, with: OtherSide) -> Condition {
-        Condition { kind: Kind::Compare(self, how, with) }
+        Condition::new(Kind::Compare(self, how, with), 0)
     }
     /// Equal.
     #[must_use]
@@ -95,25 +105,52 @@ impl Col {
     /// At least `low` and at most `high`.
     #[must_use]
     pub fn between(self, low: impl Into<Value>, high: impl Into<Value>) -> Condition {
-        Condition { kind: Kind::Between(self, low.into(), high.into()) }
+        Condition::new(Kind::Between(self, low.into(), high.into()), 0)
     }
     /// Whether it is NULL; never unknown.
     #[must_use]
     pub fn is_null(self) -> Condition {
-        Condition { kind: Kind::IsNull(self) }
+        Condition::new(Kind::IsNull(self), 0)
     }
 }
 
 impl Condition {
+    fn new(kind: Kind, depth: usize) -> Condition {
+        match depth {
+            0..=DEPTH_MAX => Condition { kind, depth },
+            _ => Condition { kind: Kind::TooDeep, depth: DEPTH_MAX },
+        }
+    }
+
     /// Both.
     #[must_use]
     pub fn and(self, other: Condition) -> Condition {
-        Condition { kind: Kind::And(vec![self, other]) }
+        match self.kind {
+            Kind::And(mut all) => {
+                let depth = self.depth.max(other.depth + 1);
+                all.push(other);
+                Condition::new(Kind::And(all), depth)
+            }
+            _ => {
+                let depth = self.depth.max(other.depth) + 1;
+                Condition::new(Kind::And(vec![self, other]), depth)
+            }
+        }
     }
     /// One of them, or both.
     #[must_use]
     pub fn or(self, other: Condition) -> Condition {
-        Condition { kind: Kind::Or(vec![self, other]) }
+        match self.kind {
+            Kind::Or(mut any) => {
+                let depth = self.depth.max(other.depth + 1);
+                any.push(other);
+                Condition::new(Kind::Or(any), depth)
+            }
+            _ => {
+                let depth = self.depth.max(other.depth) + 1;
+                Condition::new(Kind::Or(vec![self, other]), depth)
+            }
+        }
     }
 
     /// The condition by numbers of columns.
@@ -144,6 +181,11 @@ impl Condition {
             Kind::Not(of) => Predicate::Not(Box::new(of.resolve(names)?)),
             Kind::And(of) => Predicate::And(all(of)?),
             Kind::Or(of) => Predicate::Or(all(of)?),
+            Kind::TooDeep => {
+                return Err(Error::bad_argument(format!(
+                    "a condition is nested deeper than {DEPTH_MAX}; chains of `or` and of `and` are not nested"
+                )));
+            }
         })
     }
 }
@@ -151,7 +193,8 @@ impl Condition {
 impl std::ops::Not for Condition {
     type Output = Condition;
     fn not(self) -> Condition {
-        Condition { kind: Kind::Not(Box::new(self)) }
+        let depth = self.depth + 1;
+        Condition::new(Kind::Not(Box::new(self)), depth)
     }
 }
 

@@ -213,7 +213,7 @@ impl Query {
     /// mean several columns, for values of other types, and for hints that no plan satisfies;
     /// `NotFound` for a table; those of reading.
     pub fn explain(&self) -> Result<Explanation, Error> {
-        Ok(self.planned(false)?.explanation)
+        Ok(self.planned(None, false)?.explanation)
     }
 
     /// Begins to run it in a transaction, with which its rows are then read.
@@ -221,7 +221,7 @@ impl Query {
     /// Errors: as [`Query::explain`], and `BadArgument` for too little memory.
     pub fn run(&self, tx: &mut Transaction) -> Result<Rows, Error> {
         tx.check_open()?;
-        self.begin(self.planned(false)?)
+        self.begin(self.planned(Some(tx), false)?)
     }
 
     /// How many rows it has.
@@ -229,7 +229,7 @@ impl Query {
     /// Errors: as [`Query::run`] and [`Rows::next`].
     pub fn count(&self, tx: &mut Transaction) -> Result<u64, Error> {
         tx.check_open()?;
-        let mut planned = self.planned(true)?;
+        let mut planned = self.planned(Some(tx), true)?;
         planned.plan = planned.plan.count();
         planned.names = Arc::from(["count".to_owned()]);
         match self.begin(planned)?.next(tx)?.map(Row::into_values).as_deref() {
@@ -259,12 +259,19 @@ impl Query {
         })
     }
 
-    fn planned(&self, is_count: bool) -> Result<Planned, Error> {
+    /// The plan for a transaction, or for one that is begun now.
+    fn planned(&self, tx: Option<&Transaction>, is_count: bool) -> Result<Planned, Error> {
         let engine = self.db.engine();
         engine.check_open()?;
+        let least = QueryOptions::MEMORY_MIN;
+        if self.memory < least {
+            let message = format!("a query needs at least {least} bytes of memory, not {}", self.memory);
+            return Err(Error::bad_argument(message));
+        }
         let tables =
             self.tables.iter().map(|(name, alias, _)| Ok((alias.clone(), engine.catalog.table(name)?)));
-        let gathered = planner::gather(&engine.catalog, &tables.collect::<Result<Vec<_>, Error>>()?)?;
+        let (tables, tx) = (tables.collect::<Result<Vec<_>, Error>>()?, tx.map(|tx| &tx.inner));
+        let gathered = planner::gather(&engine.catalog, &tables, tx)?;
         let named = self.tables.iter().map(|table| table.1.clone()).zip(&gathered.schemas);
         let names = Names::of(&named.collect::<Vec<_>>())?;
         let request = self.request(&gathered, &names, is_count)?;

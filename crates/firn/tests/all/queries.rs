@@ -151,7 +151,8 @@ fn joins_by_every_operator_are_what_a_naive_evaluation_returns() {
     for round in 0..60 {
         let (is_outer, third) = (rng.one_in(2), rng.one_in(3));
         let on = [("a_k", "b_k", 1, 5), ("a_k", "b_id", 1, 4), ("a_v", "b_v", 3, 7)][rng.below(3) as usize];
-        let (more, naive_more) = random_condition(&mut rng, "b", 4);
+        let (name, first) = [("a", 0), ("b", 4)][rng.below(2) as usize];
+        let (more, naive_more) = random_condition(&mut rng, name, first);
         let has_more = rng.one_in(3);
         let condition = col(on.0).eq(col(on.1));
         let condition = if has_more { condition.and(more) } else { condition };
@@ -182,6 +183,12 @@ fn joins_by_every_operator_are_what_a_naive_evaluation_returns() {
             expected.retain(|row| naive(row) == Some(true));
         }
         let expected = sorted(expected);
+        assert_eq!(query.count(&mut db.snapshot()).unwrap(), expected.len() as u64, "round {round}");
+        let (name, at) = [("a_s", 2), ("b_id", 4)][rng.below(2) as usize];
+        let one_column = query.clone().select([name]);
+        let all = one_column.run(&mut db.snapshot()).unwrap().all(&mut db.snapshot());
+        let of_column = expected.iter().map(|row| vec![row[at].clone()]).collect();
+        assert_eq!(sorted(values(all.unwrap())), sorted(of_column), "round {round}: {name}");
         let mut queries = vec![query.clone(), query.clone().sort(["a_s", "b_v"])];
         for method in JoinMethod::ALL {
             queries.push(query.clone().hint(Hint::Join("b".into(), method)));
@@ -274,6 +281,60 @@ fn errors_name_what_there_is_and_ends_are_kept() {
     let row = row.next(&mut tx).unwrap().unwrap();
     assert_eq!(row.get("t_id").unwrap(), &Value::I64(49));
     assert!(row.get("t_k").unwrap_err().to_string().contains("it has t_id"));
+}
+
+/// Chains are not nested, however long; what is nested too deeply, and too little memory, are
+/// refused before anything walks or plans it.
+#[test]
+fn conditions_of_any_length_run_and_what_cannot_be_planned_is_refused() {
+    let (dir, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(8));
+    let db = Database::open(dir.path().join("db")).unwrap();
+    let rows = filled(&db, "t", 50, &mut rng);
+    let ids = || (0..20_000).map(|id| col("t_id").eq(2 * id));
+    let run = move || {
+        let count = |condition| db.query("t").filter(condition).count(&mut db.snapshot());
+        assert_eq!(count(ids().reduce(Condition::or).unwrap()).unwrap(), 25);
+        assert_eq!(count(ids().map(|one| !one).reduce(Condition::and).unwrap()).unwrap(), 25);
+        let deep = (0..100_000).fold(col("t_id").eq(1), |of, _| !of);
+        assert_eq!(count(deep).unwrap_err().kind(), ErrorKind::BadArgument);
+        let nested = (0..50).fold(col("t_id").eq(1), |of, _| !of);
+        assert_eq!(count(nested).unwrap(), 1);
+        let sorted = db.query("t").sort(["t_s"]);
+        let join = db.query("t as x").join("t as y", col("x.t_k").eq(col("y.t_k"))).sort(["x.t_s"]);
+        for (query, memory) in [sorted, join].iter().flat_map(|of| [0, 7, 31, 65_535].map(|it| (of, it))) {
+            let error = query.clone().memory(memory).explain().unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::BadArgument && error.to_string().contains("memory"),
+                "{error}"
+            );
+        }
+    };
+    assert_eq!(rows.len(), 50);
+    // As little stack as threads have by default.
+    let small = std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap();
+    small.join().unwrap();
+}
+
+/// An index that was completed after a snapshot is of no use to it, and does not stop its queries.
+#[test]
+fn an_older_snapshot_is_queried_without_an_index_that_was_completed_after_it() {
+    let (dir, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(9));
+    let db = Database::open(dir.path().join("db")).unwrap();
+    filled(&db, "t", 500, &mut rng);
+    let by_id = || db.query("t").filter(col("t_s").eq("a")).select(["t_id", "t_s"]);
+    let join = || {
+        let on = col("t.t_s").eq(col("u.t_s")).and(col("u.t_s").eq("a"));
+        db.query("t").join("t as u", on).select(["u.t_id"])
+    };
+    let mut tx = db.snapshot();
+    let before = [by_id().count(&mut tx).unwrap(), join().count(&mut tx).unwrap()];
+    let index = IndexSpec::columns("by_s", false, vec![KeyColumn::ascending(2)]);
+    db.create_index(&db.table("t").unwrap(), index).unwrap();
+    let hint =
+        |query: Query| query.hint(Hint::Access("t".into(), AccessKind::IndexFetch, Some("by_s".into())));
+    assert_eq!([by_id(), join()].map(|query| query.count(&mut tx).unwrap()), before);
+    assert!(hint(by_id()).count(&mut tx).unwrap_err().to_string().contains("by_s"));
+    assert_eq!(hint(by_id()).count(&mut db.snapshot()).unwrap(), before[0], "a newer one uses it");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use firndb_table::{
     Catalog, Counted, Field, Index, IndexState, KeyRange, PlanningStatistics, SampledColumn, Schema, Table,
     TableStatistics,
 };
+use firndb_txn::Transaction;
 
 /// Bytes that a column of variable length is taken to have, and the share of a leaf that is used,
 /// where there are no statistics.
@@ -33,9 +34,15 @@ pub struct Gathered {
 /// Asks tables, each with its name in the query. Reads nodes of their trees, and no leaves but
 /// those at the ends of ranges.
 ///
+/// Indexes that `txn` may not read, since they were completed after its snapshot, are left out.
+///
 /// Errors: `BadArgument` if a table holds raw bytes; those of reading. Statistics that cannot be
 /// used are treated as none.
-pub fn gather(catalog: &Catalog, tables: &[(String, Table)]) -> Result<Gathered, QueryError> {
+pub fn gather(
+    catalog: &Catalog,
+    tables: &[(String, Table)],
+    txn: Option<&Transaction>,
+) -> Result<Gathered, QueryError> {
     let mut gathered = Gathered {
         tables: Vec::new(),
         schemas: Vec::new(),
@@ -45,13 +52,19 @@ pub fn gather(catalog: &Catalog, tables: &[(String, Table)]) -> Result<Gathered,
         counted: Vec::new(),
     };
     for (name, table) in tables {
-        gathered.add(catalog, name, table)?;
+        gathered.add(catalog, name, table, txn)?;
     }
     Ok(gathered)
 }
 
 impl Gathered {
-    fn add(&mut self, catalog: &Catalog, name: &str, table: &Table) -> Result<(), QueryError> {
+    fn add(
+        &mut self,
+        catalog: &Catalog,
+        name: &str,
+        table: &Table,
+        txn: Option<&Transaction>,
+    ) -> Result<(), QueryError> {
         let schema = Source::new(table)?.schema().clone();
         let planning = catalog.planning_statistics(table).ok().flatten();
         let statistics = planning.as_ref().map(|planning| &planning.known);
@@ -76,6 +89,11 @@ impl Gathered {
                 continue;
             }
             let index = table.index(&definition.spec.name)?;
+            if let Some(txn) = txn
+                && !index.is_readable_by(txn)?
+            {
+                continue;
+            }
             let known = statistics.and_then(|found| found.index(definition.tree));
             let parts = definition.columns().iter().chain(schema.key());
             let entry: usize = parts.map(|part| fixed_len(&schema.columns()[part.column]) + 2).sum();

@@ -222,13 +222,16 @@ impl Request {
     pub fn needed_of(&self, table: usize) -> Vec<usize> {
         let mut needed: BTreeSet<usize> = self.output.iter().copied().collect();
         needed.extend(self.order.iter().map(|part| part.column));
-        for condition in self.conditions.iter().chain(self.outer.iter().flatten().flatten()) {
-            let is_read_below = self.tables_of(condition).count_ones() == 1 && self.outer[table].is_none();
-            if !is_read_below {
+        let mut add = |condition: &Predicate, may_be_read_below: bool| {
+            if !(may_be_read_below && self.tables_of(condition) == 1 << table) {
                 condition.columns(&mut |column| {
                     needed.insert(column);
                 });
             }
+        };
+        self.conditions.iter().for_each(|one| add(one, self.outer[table].is_none()));
+        for (joined, on) in self.outer.iter().enumerate() {
+            on.iter().flatten().for_each(|one| add(one, joined == table));
         }
         let first = self.first_column(table);
         needed.range(first..first + self.tables[table].columns).map(|column| column - first).collect()

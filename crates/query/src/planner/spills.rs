@@ -56,6 +56,7 @@ impl Costs {
         if side.bytes + side.rows * SORTED_BYTES <= share {
             return Spill::default();
         }
+        let share = share.max(1.0);
         let sizes = Sizes::new(share as usize, LOGICAL_BLOCK);
         let longest = (side.bytes / side.rows.max(1.0)) as usize;
         let ways = sizes.ways(longest);
@@ -179,6 +180,7 @@ mod tests {
             assert!(spills.is_sorted_by(|a, b| a.bytes <= b.bytes && a.us < b.us * 1.05), "{spills:?}");
         }
         assert_eq!(sorts[0].bytes, 1e8, "once");
+        assert!(costs().sort_spill(side(1e6), 0.0).us.is_finite(), "it ends");
         assert!(joins[0].bytes < 4e8 && joins[2].bytes > 3.9e8, "a part stays in memory: {joins:?}");
         let unmatched = costs().hash_spill(side(1e6), side(3e6), 0.0, 1e7);
         assert!((unmatched.bytes - 1e8).abs() < 1e7, "the filter spares the probe side: {unmatched:?}");

@@ -46,7 +46,7 @@ impl DeviceTimes {
             order => order,
         };
         let depth = rounded(u64::from(work.depth), 2) as u32;
-        let span_bytes = rounded(work.span_bytes.div_ceil(SPAN), 4).max(1) * SPAN;
+        let span_bytes = rounded(work.span_bytes.min(SPAN_MAX).div_ceil(SPAN), 4).max(1) * SPAN;
         let work = Work { order, depth, span_bytes, ..*work };
         let mut known = self.known.lock();
         *known.entry(key(&work)).or_insert_with(|| self.costs.request_us(&work))
@@ -55,6 +55,8 @@ impl DeviceTimes {
 
 /// Bytes of which a span is a multiple.
 const SPAN: u64 = 1 << 20;
+/// Longer than any device: estimates of joins know no bound.
+const SPAN_MAX: u64 = 1 << 60;
 
 /// Two to the power of quarters below one.
 const QUARTERS: [f64; 4] = [1.0, 1.189_207_115_002_721, SQRT_2, 1.681_792_830_507_429];
@@ -122,5 +124,6 @@ mod tests {
             assert!((us / exact - 1.0).abs() < 0.3, "{work:?}: {us}, not {exact}");
         }
         assert!(one.known.lock().len() < asked.len(), "two of them are one when rounded");
+        assert!(one.request_us(&work(1, u64::MAX)) >= one.request_us(&work(1, 1 << 40)), "no overflow");
     }
 }

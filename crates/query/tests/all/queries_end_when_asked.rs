@@ -12,6 +12,7 @@ use firndb_query::{
     Comparison, JoinKind, On, Plan, Predicate, Query, QueryErrorKind, QueryOptions, SortColumn,
 };
 use firndb_query::{Source, SpillSpace};
+use firndb_table::Value;
 use firndb_txn::{CancelToken, Isolation};
 
 /// A device that cancels at the n-th transfer.
@@ -186,4 +187,14 @@ fn scans_and_loops_that_find_nothing_see_the_deadline() {
     let all = || Box::new(Plan::scan(source().select(&[0, 1]).unwrap()));
     let on = On::keys(JoinKind::Inner, &[]).and(none);
     assert_eq!(ends(&Plan::BlockNestedLoops { left: all(), right: all(), on }), QueryErrorKind::Timeout);
+    // Rows that it does not see are no batches, either.
+    let unseen = random_table(&mut Rng::new(5), &world, "b", 0, 0);
+    let mut writer = world.begin();
+    let typed = unseen.table.typed().unwrap();
+    of.rows.iter().for_each(|row| {
+        typed.insert(&mut writer, &row.iter().map(Value::as_ref).collect::<Vec<_>>()).unwrap();
+    });
+    let scan = Plan::scan(Source::new(&unseen.table).unwrap());
+    assert_eq!(ends(&scan), QueryErrorKind::Timeout);
+    writer.rollback().unwrap();
 }

@@ -21,12 +21,12 @@ fn shares_and_values_of_a_table_that_is_its_sample() {
         let world = World::new(4 << 10);
         let filled = random_table(&mut rng, &world, "t", ROWS, 60);
         let tables = [("t".to_owned(), filled.table.clone())];
-        let unknown = gather(&world.catalog, &tables).unwrap();
+        let unknown = gather(&world.catalog, &tables, None).unwrap();
         assert_eq!((unknown.distinct(0, 0), unknown.share(0, &Predicate::IsNull(0))), (None, None));
         let statistics = world.catalog.survey(&filled.table, TxnOptions::default(), &mut |_| {}).unwrap();
         assert_eq!(statistics.sample.len() as u64, ROWS);
         world.catalog.keep_statistics(&filled.table, &statistics).unwrap();
-        let gathered = gather(&world.catalog, &tables).unwrap();
+        let gathered = gather(&world.catalog, &tables, None).unwrap();
         let types: Vec<ColumnType> =
             filled.schema.columns().iter().map(|column| column.column_type).collect();
         for _ in 0..100 {

@@ -11,7 +11,11 @@ use firndb_query::{JoinKind, On, Plan, Query, QueryErrorKind, QueryOptions, Sort
 use firndb_spill::{SpillErrorKind, SpillSpace};
 
 fn world() -> (World, Vec<Filled>) {
-    let mut rng = Rng::new(6);
+    world_of(6)
+}
+
+fn world_of(seed: u64) -> (World, Vec<Filled>) {
+    let mut rng = Rng::new(seed);
     let world = World::new(4 << 10);
     let tables = ["a", "b"].into_iter().map(|name| random_table(&mut rng, &world, name, 300, 800)).collect();
     (world, tables)
@@ -85,6 +89,83 @@ fn the_nth_call_that_goes_wrong_never_gives_wrong_rows() {
         }
     }
     assert!(failed > 100 && survived > 5, "{failed} failed, {survived} survived");
+}
+
+/// A raw device, which keeps all that was ever written.
+#[derive(Debug)]
+struct Raw(MemoryDevice);
+
+impl Device for Raw {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        self.0.write(offset, data, durability)
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+    fn grow(&self, len: u64, fill: Fill) -> Result<(), DeviceError> {
+        self.0.grow(len, fill)
+    }
+    fn shrink(&self, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// Blocks of an earlier process lie where a lost write of this one should be.
+#[test]
+fn what_an_earlier_process_left_is_taken_for_no_rows_of_this_one() {
+    let raw = Arc::new(Raw(MemoryDevice::new("spill")));
+    let mut failed = 0;
+    for nth in 0..12 {
+        let ((old_world, old), (world, tables)) = (world_of(2 * nth), world_of(2 * nth + 1));
+        let space = SpillSpace::open(raw.clone(), 64 << 20).unwrap();
+        run(&plans(&old)[0], &options(&space), &mut old_world.begin()).unwrap();
+        drop(space);
+        let faults = FaultPlan::new(nth);
+        let space = SpillSpace::open(Arc::new(Faulty::new(raw.clone(), &faults)), 64 << 20).unwrap();
+        let (calls, fault) = (Calls::Writes, Fault::Lost);
+        faults.add(FaultRule { calls, device: None, when: When::Nth(nth), fault });
+        let plan = &plans(&tables)[0];
+        match run(plan, &options(&space), &mut world.begin()) {
+            Ok(rows) => evaluate(plan, &tables).assert_is(rows, &|| format!("{nth}")),
+            Err(error) => {
+                assert_eq!(error.kind, QueryErrorKind::SpillFailed, "{error}");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 2, "{failed}");
+}
+
+/// The mark is there before any row: otherwise the device would be taken for another's.
+#[test]
+fn a_device_that_lost_power_at_any_moment_is_a_spill_device_again() {
+    let (world, tables) = world();
+    let plan = CrashPlan::new();
+    let device = plan.device_holding(&Arc::new(MemoryDevice::new("spill")));
+    let space = SpillSpace::open(device, 64 << 20).unwrap();
+    run(&plans(&tables)[0], &options(&space), &mut world.begin()).unwrap();
+    drop(space);
+    let mut rng = Rng::new(11);
+    for event in 0..=plan.event_count() {
+        for survival in Survival::ALL {
+            let image = plan.image_at(event, survival, &mut rng).remove(0);
+            if let Err(error) = SpillSpace::open(image, 64 << 20) {
+                panic!("{survival:?} at event {event}: {error}");
+            }
+        }
+    }
 }
 
 #[test]
