@@ -113,12 +113,11 @@ fn follow(stop: &AtomicBool) -> impl FnMut(BackupProgress) -> ControlFlow<()> + 
 
 /// `firn backup DIR TO`.
 pub fn backup(args: &Backup) -> Result<(), Failure> {
-    let stop = interrupt::install()?;
     let (report, at) = match &args.to {
-        None => (firndb::verify_backup(&args.dir, &mut follow(stop))?, &args.dir),
+        None => (firndb::verify_backup(&args.dir, &mut follow(interrupt::install()?))?, &args.dir),
         Some(to) => {
             let db = caches::options().create(false).on_recovery(progress::recovery()).open(&args.dir)?;
-            let report = db.backup(to, &mut follow(stop));
+            let report = db.backup(to, &mut follow(interrupt::install()?));
             db.close()?;
             (report?, to)
         }
