@@ -237,8 +237,7 @@ impl Database {
         options.check()?;
         let page_size = engine.superblock.lock().page_size;
         let block = device.map_or(512, |device| device.info().logical_block);
-        let chosen = cache::chosen(&options, spec.bytes, page_size);
-        Ok(options.cache.new_kind().check(&chosen, page_size, block)?)
+        cache::check(&options, spec.bytes, page_size, block)
     }
 
     /// Takes the flash cache out of use while the database works: its dirty pages are written to

@@ -135,6 +135,11 @@ pub(crate) fn chosen(options: &Options, bytes: u64, page_size: usize) -> CacheOp
     }
 }
 
+/// Refuses a cache that could not be created, before anything is. `block` is that of its device.
+pub(crate) fn check(options: &Options, bytes: u64, page_size: usize, block: usize) -> Result<(), Error> {
+    Ok(options.cache.new_kind().check(&chosen(options, bytes, page_size), page_size, block)?)
+}
+
 /// Creates a cache if the options ask for one and there is none, and notes it in the superblock,
 /// which the caller writes before the first page goes into the cache. Forgets one that was given
 /// up.

@@ -21,7 +21,8 @@ use crate::engine::directory::files::{
     released_file,
 };
 use crate::engine::directory::names::{
-    SUPERBLOCK, refuse_files_that_are_one, refuse_one_place_twice, refuse_others, refuse_too_large,
+    SUPERBLOCK, own_files, refuse_files_that_are_one, refuse_one_place_twice, refuse_others,
+    refuse_too_large, refuse_without_superblock,
 };
 use crate::engine::separate_directories::refuse_mixed_archive;
 use crate::engine::store_array_field::StoreMember;
@@ -143,6 +144,7 @@ fn open_found(
             }
         },
         (None, Some(path)) => {
+            cache::check(options, options.cache.bytes.unwrap_or(0), found.page_size, 512)?;
             let path = dir.join(path);
             // A cache that was given up may still be there.
             let device = if exists(&path)? { released_file(&path, access)? } else { file(&path, true)? };
@@ -184,6 +186,7 @@ pub(crate) fn look_at_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superbl
     let path = dir.join(SUPERBLOCK);
     refuse_no_directory(dir)?;
     if !exists(&path)? {
+        refuse_without_superblock(dir, &[], own_files(dir, &Options::new().cache(|cache| cache.bytes(0))))?;
         let message = format!("{}: there is no Firn database here", dir.display());
         return Err(Error::not_found(message));
     }
