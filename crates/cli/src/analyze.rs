@@ -51,7 +51,7 @@ pub fn run(args: &Analyze) -> Result<(), Failure> {
         let tables: serde_json::Map<String, Value> =
             analyzed.iter().map(|(name, indexes, found)| (name.clone(), to_json(found, indexes))).collect();
         print_json(&Value::Object(tables))?;
-    } else {
+    } else if !analyzed.is_empty() {
         print(&analyzed);
     }
     db.close()?;

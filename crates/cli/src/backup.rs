@@ -155,7 +155,9 @@ pub fn restore(args: &Restore) -> Result<(), Failure> {
         report.losers,
         report.prepared
     );
-    say!("the last commit in it was made at {}", moment::show(report.last_commit_us));
+    if report.last_commit_us > 0 {
+        say!("the last commit in it was made at {}", moment::show(report.last_commit_us));
+    }
     if report.at_end && matches!(args.to, Some(RestoreTo::Time(_))) {
         say!(
             "nothing later was archived: what was committed between then and the time asked for, if anything, is not in it"

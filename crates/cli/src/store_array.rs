@@ -248,7 +248,7 @@ fn parse_layout(text: &str) -> Result<Layout, Failure> {
         ("store", _) => Ok(Layout::AsStore),
         ("auto", _) => Ok(Layout::Auto),
         (_, Some((needed, written))) => Ok(Layout::fragments(needed, written)),
-        _ => Err(Failure::new(format!(
+        _ => Err(Failure::bad_argument(format!(
             "{text:?} is no layout: name one as M:W, like 3:4, or \"store\" or \"auto\""
         ))),
     }
