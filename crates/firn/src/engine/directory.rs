@@ -145,7 +145,7 @@ fn open_found(
             }
         },
         (None, Some(path)) => {
-            cache::check(options, options.cache.bytes.unwrap_or(0), found.page_size, 512)?;
+            options.check_cache(options.cache.bytes.unwrap_or(0), found.page_size, 512)?;
             let path = dir.join(path);
             // A cache that was given up may still be there.
             let device = if exists(&path)? { released_file(&path, access)? } else { file(&path, true)? };

@@ -13,7 +13,6 @@ pub(crate) mod testing;
 pub(crate) mod tuning;
 pub(crate) mod write_costs;
 
-use crate::engine;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::options::archive::ArchiveSettings;
@@ -431,7 +430,7 @@ impl Options {
         self.check()?;
         if let Some(bytes) = self.cache.bytes {
             // Files and most raw devices have such blocks; that of others is looked at later.
-            engine::cache::check(self, bytes, self.page_size, 512)?;
+            self.check_cache(bytes, self.page_size, 512)?;
         }
         let devices = self.store_paths.len().max(1);
         self.widest_over(self.code_over(devices)?, devices).map(drop)
