@@ -3,11 +3,15 @@
 use crate::caches;
 use crate::json::print_json;
 use clap::Args;
-use firndb::{AnalyzeProgress, Database, STATISTICS_WINDOWS, Table, TableStatistics, TransactionOptions};
-use firndb_console::{Failure, progress, say, table};
+use firndb::{
+    AnalyzeProgress, CancelToken, Database, ErrorKind, STATISTICS_WINDOWS, Table, TableStatistics,
+    TransactionOptions,
+};
+use firndb_console::{Failure, interrupt, progress, say, table};
 use firndb_workloads::wall;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `firn analyze`.
 #[derive(Args, Clone, Debug)]
@@ -26,18 +30,20 @@ pub struct Analyze {
 pub fn run(args: &Analyze) -> Result<(), Failure> {
     let options = caches::options().create(false).on_recovery(progress::recovery());
     let db = options.open(&args.dir)?;
+    let stop = interrupt::install()?;
     let names = args.table.as_ref().map_or_else(|| db.table_names(), |name| vec![name.clone()]);
     let mut analyzed = Vec::new();
     let mut failures = Vec::new();
     for name in &names {
         let found = db.table(name).and_then(|table| {
-            let statistics = analyze(&db, name, &table)?;
+            let statistics = analyze(&db, name, &table, stop)?;
             Ok((statistics, table))
         });
         match found {
             Ok((statistics, table)) => {
                 analyzed.push((name.clone(), named_indexes(&table, &statistics)?, statistics))
             }
+            Err(error) if error.kind() == ErrorKind::Cancelled => break,
             Err(error) => failures.push(format!("table {name:?}: {error}")),
         }
     }
@@ -45,23 +51,43 @@ pub fn run(args: &Analyze) -> Result<(), Failure> {
         let tables: serde_json::Map<String, Value> =
             analyzed.iter().map(|(name, indexes, found)| (name.clone(), to_json(found, indexes))).collect();
         print_json(&Value::Object(tables))?;
-    } else {
+    } else if !analyzed.is_empty() {
         print(&analyzed);
     }
     db.close()?;
+    if stop.load(Ordering::SeqCst) && analyzed.len() < names.len() {
+        let done = analyzed.len();
+        return Err(Failure::interrupted(format!(
+            "stopped: of {} tables {done} were analyzed; the others keep the statistics that they had",
+            names.len()
+        )));
+    }
     if failures.is_empty() { Ok(()) } else { Err(Failure::new(failures.join("; "))) }
 }
 
-fn analyze(db: &Database, name: &str, table: &Table) -> Result<TableStatistics, firndb::Error> {
+/// Errors: `Cancelled` after Ctrl-C; those of reading.
+fn analyze(
+    db: &Database,
+    name: &str,
+    table: &Table,
+    stop: &AtomicBool,
+) -> Result<TableStatistics, firndb::Error> {
     let bar = progress::bar(&format!("analyzing {name}"), 0);
-    let statistics = db.analyze_with(table, TransactionOptions::default(), &mut |at| match at {
-        AnalyzeProgress::Rows(read, expected) => {
-            bar.set_length(expected);
-            bar.set_position(read);
-            bar.set_message("rows");
+    let cancel = CancelToken::default();
+    let options = TransactionOptions { cancel: Some(cancel.clone()), ..TransactionOptions::default() };
+    let statistics = db.analyze_with(table, options, &mut |at| {
+        if stop.load(Ordering::SeqCst) {
+            cancel.cancel();
         }
-        AnalyzeProgress::Indexes(..) => bar.set_message("indexes"),
-        _ => {}
+        match at {
+            AnalyzeProgress::Rows(read, expected) => {
+                bar.set_length(expected);
+                bar.set_position(read);
+                bar.set_message("rows");
+            }
+            AnalyzeProgress::Indexes(..) => bar.set_message("indexes"),
+            _ => {}
+        }
     });
     bar.finish_and_clear();
     statistics

@@ -96,6 +96,38 @@ impl Command {
         };
         json.as_deref()
     }
+
+    /// What Ctrl-C leaves of it, until it can stop in order; of the laboratory's, each says for
+    /// itself.
+    #[must_use]
+    pub fn leaves(&self) -> Option<&'static str> {
+        use crate::backup::Archive;
+        use crate::cache_device::Cache;
+        use crate::log_array::Log;
+        use crate::page_files::PageFiles;
+        use crate::store_array::Array;
+        Some(match self {
+            #[cfg(feature = "lab")]
+            Command::Lab(_) => return None,
+            Command::Check(_)
+            | Command::Stat(_)
+            | Command::Dump(_)
+            | Command::Archive(Archive::List(_) | Archive::Verify(_) | Archive::Status(_))
+            | Command::Characterize(_)
+            | Command::Profiles(_)
+            | Command::Cache(Cache::Status(_))
+            | Command::Pagefile(PageFiles::List(_) | PageFiles::Export(_))
+            | Command::Log(Log::Status(_))
+            | Command::Array(Array::Status(_)) => "nothing was changed",
+            Command::Array(Array::Scrub(_)) => {
+                "what was mended stays; the next opening recovers the database, and scrubbing begins anew"
+            }
+            Command::Restore(_) => {
+                "restore again, into the same directory; if a database is there already, it is whole"
+            }
+            _ => "the next opening recovers the database",
+        })
+    }
 }
 
 /// `firn check`.

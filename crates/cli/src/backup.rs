@@ -113,12 +113,11 @@ fn follow(stop: &AtomicBool) -> impl FnMut(BackupProgress) -> ControlFlow<()> + 
 
 /// `firn backup DIR TO`.
 pub fn backup(args: &Backup) -> Result<(), Failure> {
-    let stop = interrupt::install()?;
     let (report, at) = match &args.to {
-        None => (firndb::verify_backup(&args.dir, &mut follow(stop))?, &args.dir),
+        None => (firndb::verify_backup(&args.dir, &mut follow(interrupt::install()?))?, &args.dir),
         Some(to) => {
             let db = caches::options().create(false).on_recovery(progress::recovery()).open(&args.dir)?;
-            let report = db.backup(to, &mut follow(stop));
+            let report = db.backup(to, &mut follow(interrupt::install()?));
             db.close()?;
             (report?, to)
         }
@@ -156,7 +155,9 @@ pub fn restore(args: &Restore) -> Result<(), Failure> {
         report.losers,
         report.prepared
     );
-    say!("the last commit in it was made at {}", moment::show(report.last_commit_us));
+    if report.last_commit_us > 0 {
+        say!("the last commit in it was made at {}", moment::show(report.last_commit_us));
+    }
     if report.at_end && matches!(args.to, Some(RestoreTo::Time(_))) {
         say!(
             "nothing later was archived: what was committed between then and the time asked for, if anything, is not in it"

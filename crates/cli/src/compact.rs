@@ -35,8 +35,8 @@ pub fn run(args: &Compact) -> Result<(), Failure> {
         }
         return Ok(db.close()?);
     }
-    let stop = interrupt::install()?;
     let db = options.open(&args.dir)?;
+    let stop = interrupt::install()?;
     let bar = progress::bar("compacting", 0);
     let report = db.compact(&mut |at| {
         match at {
@@ -63,7 +63,11 @@ pub fn run(args: &Compact) -> Result<(), Failure> {
     } else {
         print_report(&report)
     }
-    Ok(db.close()?)
+    db.close()?;
+    match report.complete {
+        true => Ok(()),
+        false => Err(Failure::interrupted("stopped before the end: what was done stays")),
+    }
 }
 
 fn print_plan(plan: &CompactPlan) {
@@ -115,9 +119,6 @@ fn print_report(report: &CompactReport) {
         report.groups_emptied,
         report.deltas_gathered
     );
-    if !report.complete {
-        say!("stopped before the end: what was done stays");
-    }
 }
 
 fn report_json(report: &CompactReport) -> Value {

@@ -28,7 +28,7 @@ mod tables;
 
 use args::{Arguments, Command};
 use clap::Parser;
-use firndb_console::{Failure, output};
+use firndb_console::{Failure, interrupt, output};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -81,6 +81,9 @@ fn explain(error: &clap::Error) -> ExitCode {
 }
 
 fn dispatch(command: &Command) -> Result<(), Failure> {
+    if let Some(leaves) = command.leaves() {
+        interrupt::at_once(leaves)?;
+    }
     match command {
         Command::Tpcc(tpcc) => firndb_tpcc::run_on_files(tpcc, None, caches::kinds()),
         Command::Check(check) => inspect::check(check),

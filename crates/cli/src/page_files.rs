@@ -2,12 +2,13 @@
 
 use crate::{caches, inspect};
 use clap::{Args, Subcommand};
-use firndb::{Database, ErrorKind, PageFile};
-use firndb_console::{Failure, progress, say, size};
+use firndb::{Database, ErrorKind, PageFile, Transaction};
+use firndb_console::{Failure, interrupt, progress, say, size};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What to do with page files.
 #[derive(Debug, Subcommand)]
@@ -110,9 +111,11 @@ fn import(args: &Import) -> Result<(), Failure> {
         // The first error says more.
         let _ = db.drop_page_file(&args.name);
     }
+    let closed = db.close();
     filled?;
+    closed?;
     say!("{}: {} pages, {}", args.name, len / page_size, size::show(len));
-    Ok(db.close()?)
+    Ok(())
 }
 
 /// Opens what is to be imported; returns its bytes, too.
@@ -142,6 +145,7 @@ fn open_source(path: &Path) -> Result<(File, u64), Failure> {
 
 /// Replaces the contents of a page file by those of a file, or changes nothing.
 fn fill(db: &Database, file: &PageFile, source: File, path: &Path, pages: u64) -> Result<(), Failure> {
+    let stop = interrupt::install()?;
     let mut source = BufReader::with_capacity(1 << 20, source);
     let bar = progress::bar("importing", pages);
     let mut image = vec![0; file.page_size()];
@@ -160,6 +164,9 @@ fn fill(db: &Database, file: &PageFile, source: File, path: &Path, pages: u64) -
             tx.put_page(file, page, &image)?;
         }
         bar.set_position(page);
+        if stop.load(Ordering::SeqCst) {
+            return Err(Failure::interrupted("stopped: the page file is as it was before"));
+        }
     }
     tx.commit()?;
     bar.finish_and_clear();
@@ -171,20 +178,42 @@ fn export(args: &Export) -> Result<(), Failure> {
     let file = db.page_file(&args.name)?;
     let mut tx = db.snapshot();
     let pages = file.pages(&mut tx)?;
-    let explain = |error: std::io::Error| Failure::new(format!("{}: {error}", args.file.display()));
-    let target = File::create_new(&args.file).map_err(explain)?;
+    // From here on the file that is made is removed.
+    let stop = interrupt::install()?;
+    let target = File::create_new(&args.file)
+        .map_err(|error| Failure::new(format!("{}: {error}", args.file.display())))?;
+    let copied = copy_out(&file, (&mut tx, pages), target, &args.file, stop);
+    if copied.is_err() {
+        // A part would look like a whole file. The first error says more.
+        let _ = std::fs::remove_file(&args.file);
+    }
+    copied?;
+    say!("{}: {pages} pages, {}", args.file.display(), size::show(pages * file.page_size() as u64));
+    drop((tx, file));
+    Ok(db.close()?)
+}
+
+fn copy_out(
+    file: &PageFile,
+    (tx, pages): (&mut Transaction, u64),
+    target: File,
+    path: &Path,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let explain = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
     let bar = progress::bar("exporting", pages);
     let mut out = BufWriter::with_capacity(1 << 20, target);
     let mut image = Vec::new();
     for page in 0..pages {
-        tx.read_page_into(&file, page, &mut image)?;
+        tx.read_page_into(file, page, &mut image)?;
         out.write_all(&image).map_err(explain)?;
         bar.set_position(page);
+        if stop.load(Ordering::SeqCst) {
+            return Err(Failure::interrupted("stopped: the file was removed, as a part of it was missing"));
+        }
     }
     let target = out.into_inner().map_err(|error| explain(error.into_error()))?;
     target.sync_all().map_err(explain)?;
     bar.finish_and_clear();
-    say!("{}: {pages} pages, {}", args.file.display(), size::show(pages * file.page_size() as u64));
-    drop((tx, file));
-    Ok(db.close()?)
+    Ok(())
 }

@@ -5,9 +5,11 @@ use crate::status_args::StatusArgs;
 use clap::{Args, Subcommand};
 use firndb::{Database, FragmentCost, Layout, StoreArrayStatus, StoreLoads, StoreMemberState};
 use firndb_console::output::write_json;
-use firndb_console::{Failure, progress, say, size, table};
+use firndb_console::{Failure, interrupt, progress, say, size, table};
 use serde_json::json;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 /// What to do with the store's devices.
 #[derive(Debug, Subcommand)]
@@ -75,19 +77,11 @@ fn open(dir: &Path) -> Result<Database, Failure> {
 
 fn replace(args: &Replace) -> Result<(), Failure> {
     let db = open(&args.dir)?;
-    let outcome = db.replace_store_device(args.member, &args.path).and_then(|()| {
-        let bar = progress::bar("filling", 0);
-        while db.fill_store_device()? {
-            let status = db.store_array();
-            let filled = status.and_then(|status| status.devices[args.member].filled);
-            if let Some((done, all)) = filled {
-                bar.set_length(all);
-                bar.set_position(done);
-            }
-        }
-        bar.finish_and_clear();
-        Ok(())
-    });
+    let outcome = match is_being_filled(&db, args) {
+        true => Ok(()),
+        false => db.replace_store_device(args.member, &args.path).map_err(Failure::from),
+    };
+    let outcome = outcome.and_then(|()| fill(&db, args.member));
     let status = db.store_array();
     let closed = db.close();
     outcome?;
@@ -96,6 +90,36 @@ fn replace(args: &Replace) -> Result<(), Failure> {
     if !is_whole {
         return Err(Failure::new("the new device could not be filled: see what is said above"));
     }
+    Ok(())
+}
+
+/// Whether the device has the place already, and an interrupted command left it to be filled.
+fn is_being_filled(db: &Database, args: &Replace) -> bool {
+    let Some(status) = db.store_array() else { return false };
+    let there = |path: &Path| args.dir.join(path).canonicalize().ok();
+    status.devices.get(args.member).is_some_and(|device| {
+        device.state == StoreMemberState::Filling && there(device.path.as_ref()) == there(&args.path)
+    })
+}
+
+/// Fills the device that took a place.
+fn fill(db: &Database, member: usize) -> Result<(), Failure> {
+    let stop = interrupt::install()?;
+    let bar = progress::bar("filling", 0);
+    while db.fill_store_device()? {
+        let filled = db.store_array().and_then(|status| status.devices[member].filled);
+        if let Some((done, all)) = filled {
+            bar.set_length(all);
+            bar.set_position(done);
+        }
+        if filled.is_some() && stop.load(Ordering::SeqCst) {
+            return Err(Failure::interrupted(
+                "stopped: the new device has its place, and is filled while the database is open; the same command \
+                 goes on with that",
+            ));
+        }
+    }
+    bar.finish_and_clear();
     Ok(())
 }
 
@@ -194,14 +218,21 @@ fn change_layout(db: &Database, name: &str, text: &str, moves: bool) -> Result<(
         say!("pages of {name:?} will be {} as they are written", table.layout()?);
         return Ok(());
     }
+    let stop = interrupt::install()?;
     let bar = progress::bar("moving", 0);
     let moved = db.move_to_layouts(&mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
-        std::ops::ControlFlow::Continue(())
+        if stop.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
-    let left = moved?.pages_left;
+    let moved = moved?;
+    if !moved.complete {
+        return Err(Failure::interrupted(
+            "stopped: pages that were moved stay so, others move when they are written; run it again to go on",
+        ));
+    }
+    let left = moved.pages_left;
     say!("pages of {name:?} are {}", table.layout()?);
     if left > 0 {
         say!(
@@ -217,7 +248,7 @@ fn parse_layout(text: &str) -> Result<Layout, Failure> {
         ("store", _) => Ok(Layout::AsStore),
         ("auto", _) => Ok(Layout::Auto),
         (_, Some((needed, written))) => Ok(Layout::fragments(needed, written)),
-        _ => Err(Failure::new(format!(
+        _ => Err(Failure::bad_argument(format!(
             "{text:?} is no layout: name one as M:W, like 3:4, or \"store\" or \"auto\""
         ))),
     }

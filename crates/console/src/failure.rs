@@ -17,7 +17,7 @@ const FAILED: u8 = 1;
 /// The arguments make no sense.
 const BAD_ARGUMENT: u8 = 2;
 /// Ctrl-C, as shells have it: 128 and the signal's number.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 impl Failure {
     /// Something went wrong.
@@ -47,7 +47,12 @@ impl fmt::Display for Failure {
 
 impl From<firndb::Error> for Failure {
     fn from(error: firndb::Error) -> Failure {
-        let exit_code = if error.kind() == ErrorKind::BadArgument { BAD_ARGUMENT } else { FAILED };
+        let exit_code = match error.kind() {
+            ErrorKind::BadArgument => BAD_ARGUMENT,
+            // Only Ctrl-C cancels what a command does.
+            ErrorKind::Cancelled => INTERRUPTED,
+            _ => FAILED,
+        };
         Failure { message: error.to_string(), exit_code }
     }
 }

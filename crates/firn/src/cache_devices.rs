@@ -1,7 +1,7 @@
 //! The flash cache as users see and change it.
 
 use crate::database::Database;
-use crate::engine::cache::{self, CACHE};
+use crate::engine::cache::CACHE;
 use crate::engine::claim;
 use crate::engine::devices::Candidate;
 use crate::engine::directory;
@@ -237,8 +237,7 @@ impl Database {
         options.check()?;
         let page_size = engine.superblock.lock().page_size;
         let block = device.map_or(512, |device| device.info().logical_block);
-        let chosen = cache::chosen(&options, spec.bytes, page_size);
-        Ok(options.cache.new_kind().check(&chosen, page_size, block)?)
+        options.check_cache(spec.bytes, page_size, block)
     }
 
     /// Takes the flash cache out of use while the database works: its dirty pages are written to

@@ -6,7 +6,7 @@ use firndb::Database;
 use firndb_adapter::{OnFirn, load_table};
 use firndb_base::clock;
 use firndb_base::sync::thread;
-use firndb_console::{Failure, progress, say, size};
+use firndb_console::{Failure, interrupt, progress, say, size};
 use firndb_workloads::TableId;
 use firndb_workloads::tpcc::{self, LoadOptions, Population, Scale};
 use std::path::Path;
@@ -76,16 +76,16 @@ const LARGE_FIRST: [TableId; 9] = [
 ];
 
 fn load_options(db: &Database, args: &TpccArgs) -> Result<LoadOptions, Failure> {
-    let scale = match args.scale {
-        ScaleName::Full => Scale::full(args.warehouses),
-        ScaleName::Tiny => Scale::tiny(args.warehouses),
-    };
-    refuse_more_than_there_is(db, args, scale)?;
+    if let Some(directory) = db.directory() {
+        let statistics = db.statistics();
+        let held = statistics.store.places * statistics.page_size as u64;
+        refuse_more_than_there_is(args, directory, held)?;
+    }
     if let Some(to) = &args.backup_to {
         // Before hours of loading.
         db.check_backup_directory(to)?;
     }
-    let mut options = LoadOptions::new(scale, args.seed);
+    let mut options = LoadOptions::new(scale(args), args.seed);
     options.threads = thread::available_parallelism().map_or(1, usize::from);
     Ok(options)
 }
@@ -96,7 +96,7 @@ fn show_loaded(bar: &progress::ProgressBar, rows: u64, stop: &AtomicBool) {
     if stop.load(Ordering::SeqCst) {
         // What is loaded so far is never taken for a whole population; the next run drops it.
         eprintln!("firn: the load was cut off; the next run begins it anew");
-        std::process::exit(130);
+        interrupt::end();
     }
 }
 
@@ -116,21 +116,40 @@ fn say_loaded(db: &Database, args: &TpccArgs, started: clock::Moment) {
 /// Bytes of a full warehouse on its device, at least.
 const WAREHOUSE_BYTES: u64 = 80 << 20;
 
+/// Refuses a population that is sure not to fit where a database is to be created.
+pub fn refuse_before_creation(args: &TpccArgs) -> Result<(), Failure> {
+    refuse_more_than_there_is(args, &args.dir, 0)
+}
+
 /// Refuses a population that is sure not to fit where the store is, rather than filling that up
-/// first.
-fn refuse_more_than_there_is(db: &Database, args: &TpccArgs, scale: Scale) -> Result<(), Failure> {
-    let Some(directory) = db.directory().filter(|_| scale.is_full()) else { return Ok(()) };
+/// first. `held`: bytes that the store of the database in `directory` has there already. An
+/// interrupted load has left them, and they are used again.
+fn refuse_more_than_there_is(args: &TpccArgs, directory: &Path, held: u64) -> Result<(), Failure> {
+    let scale = scale(args);
+    if !scale.is_full() {
+        return Ok(());
+    }
     let store = args.store_path.first().and_then(|path| path.parent()).unwrap_or(directory);
-    let store = if store.as_os_str().is_empty() { Path::new(".") } else { store };
+    let is_there = |path: &&Path| path.as_os_str().is_empty() || path.exists();
+    let at = store.ancestors().find(is_there).filter(|at| !at.as_os_str().is_empty());
+    let free = firndb::device::available_bytes(at.unwrap_or(Path::new("."))).unwrap_or(u64::MAX);
+    let free = free.saturating_add(held);
     let needed = u64::from(scale.warehouses) * WAREHOUSE_BYTES;
-    match firndb::device::available_bytes(store) {
-        Some(free) if free < needed => Err(Failure::new(format!(
-            "{} need at least {}, and the file system of {} has {} free: load fewer, or name another directory",
-            report::count(scale.warehouses.into(), "warehouse"),
-            size::show(needed),
-            store.display(),
-            size::show(free)
-        ))),
-        _ => Ok(()),
+    if free >= needed {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} need at least {}, and the file system of {} has {} for them: load fewer, or name another directory",
+        report::count(scale.warehouses.into(), "warehouse"),
+        size::show(needed),
+        store.display(),
+        size::show(free)
+    )))
+}
+
+fn scale(args: &TpccArgs) -> Scale {
+    match args.scale {
+        ScaleName::Full => Scale::full(args.warehouses),
+        ScaleName::Tiny => Scale::tiny(args.warehouses),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{CommitName, IsolationName, TpccArgs};
 use crate::backup;
-use crate::load::{load, load_tables};
+use crate::load::{load, load_tables, refuse_before_creation};
 use crate::machine::Machine;
 use crate::report;
 use crate::tables;
@@ -40,11 +40,15 @@ pub fn run_on_files(
         options = options.log(|log| log.devices(machine.log_devices()));
         options = options.wrap_devices(move |name, device| machine.wrap(name, device));
     }
+    let may_load = !args.no_load && !args.check_only;
+    if may_load && !args.dir.join("superblock").exists() {
+        refuse_before_creation(args)?;
+    }
     let opening = clock::now();
     let db = options.open(&args.dir)?;
     report_recovery(&db, opening);
     let mut engine = tables::open(db, isolation(args))?;
-    let loads = Population::of(&engine)?.is_none() && !args.no_load && !args.check_only;
+    let loads = Population::of(&engine)?.is_none() && may_load;
     let mut loaded = Ok(false);
     if loads {
         let db = engine.into_database();

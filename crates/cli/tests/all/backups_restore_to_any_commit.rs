@@ -52,6 +52,11 @@ fn a_backup_while_tpcc_runs_restores_to_a_consistent_database() {
     // What would mix, and what holds nothing.
     run(&db, &format!("backup {{db}} {at}/db/backup")).ended(1).warns("it lies in the database's");
     run(&db, &format!("backup {{db}} {at}/archive/backup")).ended(1).warns("which holds an archive");
+    run(&db, &format!("backup {{db}} {}", json.display())).ended(1).warns("is no directory");
+    run(&db, &format!("check {at}/backup")).ended(1).warns("no Firn database here, but a backup");
+    run(&db, &format!("tpcc --dir {at}/backup --scale tiny")).ended(1).warns("it holds a backup");
+    run(&db, &format!("tpcc --dir {at}/backup/in --scale tiny")).ended(1).warns("which holds a backup");
+    run(&db, &format!("tpcc --dir {at}/archive --scale tiny")).ended(1).warns("it holds an archive");
     run(&db, "tpcc --dir {db} --no-load --archive {db}/archive").ended(1).warns("it lies in the database's");
     run(&db, &format!("restore --from {at}/backup {at}/archive")).ended(1).warns("is not empty");
     run(&db, &format!("restore --from {at}/backup --archive {at}/backup {at}/none"))

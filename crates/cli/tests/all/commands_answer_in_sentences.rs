@@ -312,13 +312,19 @@ fn sizes_that_cannot_be_had_are_refused_at_once() {
     for (arguments, status, sentence) in [
         ("--buffer 1000T", 2, "this machine has"),
         ("--cache 9000T", 1, "bytes free: make them smaller"),
+        ("--cache 1", 2, "too small for pages of 4096 bytes"),
         ("--warehouses 65535", 1, "load fewer, or name another directory"),
     ] {
         let begun = std::time::Instant::now();
         let ran = run(&db, &format!("tpcc --dir {{db}} --load-only {arguments}")).ended(status);
         assert!(ran.err.contains(sentence), "{arguments}: {}", ran.err);
         assert!(begun.elapsed() < Duration::from_secs(60), "{arguments}");
+        assert!(!db.exists(), "{arguments}: nothing was made");
     }
+    // A cache that is to be added to a database that is there.
+    firndb::Database::open(&db).unwrap().close().unwrap();
+    run(&db, "tpcc --dir {db} --load-only --cache 1").ended(2).warns("too small");
+    assert!(!db.join("cache").exists());
 }
 
 /// It was once noticed in the midst of the run, after a load that may take hours.

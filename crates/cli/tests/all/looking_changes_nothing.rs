@@ -88,6 +88,29 @@ fn a_crashed_database_is_shown_and_left_as_it_crashed() {
     assert_eq!(opened.snapshot().get(&table, b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
+/// Cause: each opening drew where its epoch begins, read-only ones too. Effect: `stat` showed
+/// another next LSN each time.
+#[test]
+fn a_closed_database_is_shown_alike_each_time() {
+    let (_dir, db) = loaded();
+    let next = || {
+        let shown = run(&db, "stat {db}").ended(0).out;
+        shown.lines().find(|line| line.contains("next LSN")).map(str::to_owned).unwrap()
+    };
+    assert_eq!(next(), next());
+}
+
+/// It was once called a directory without a database.
+#[test]
+fn a_database_without_its_superblock_is_named_as_one() {
+    let (_dir, db) = loaded();
+    std::fs::rename(db.join("superblock"), db.join("elsewhere")).unwrap();
+    for command in ["check {db}", "stat {db}", "log status {db}", "analyze {db}"] {
+        let ran = run(&db, command).ended(1).warns("lost its superblock");
+        ran.warns("restore a backup into another directory");
+    }
+}
+
 /// Another user, who may read and not write: neither the files nor the directories.
 #[test]
 fn no_permission_to_write_is_needed() {

@@ -6,6 +6,7 @@ mod backups_restore_to_any_commit;
 mod characterize_measures_and_leaves_nothing;
 mod commands_answer_in_sentences;
 mod compaction_is_a_command;
+mod ctrl_c_ends_every_command;
 mod flash_cache_is_managed;
 #[cfg(feature = "lab")]
 mod lab;

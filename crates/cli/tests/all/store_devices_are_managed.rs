@@ -39,6 +39,7 @@ fn a_lost_device_is_told_replaced_and_all_are_scrubbed() {
     let text = run(&dir, "array scrub {db}").ended(0).out;
     assert!(text.contains("0 fragments and copies mended; 0 faults left"), "{text}");
     run(&dir, "array replace {db} 5 store.x").ended(1).warns("no device 5");
+    run(&dir, "array layout {db} rows nonsense").ended(2).warns("is no layout");
 
     std::fs::remove_file(dir.join("store.0")).expect("there");
     std::fs::remove_file(dir.join("store.2")).expect("there");

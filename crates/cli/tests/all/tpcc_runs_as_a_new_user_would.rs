@@ -1,6 +1,6 @@
 //! `firn tpcc`: loads, goes on, checks, and writes results with every key that scripts rely on.
 
-use crate::support::{Ran, firn, loaded, run};
+use crate::support::{Ran, firn, interrupt, loaded, run};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
@@ -95,12 +95,6 @@ fn results_that_cannot_be_written_are_a_failure_in_words() {
     let (_dir, db) = loaded();
     let ran = run(&db, &format!("{SMALL} --transactions 3 --json /nonexistent-directory/out.json"));
     ran.ended(1).warns("/nonexistent-directory/out.json");
-}
-
-/// Ctrl-C.
-fn interrupt(child: &std::process::Child) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
 }
 
 #[test]

@@ -11,7 +11,11 @@ pub(super) fn path_error(path: &dyn Display, operation: &str, errno: Errno) -> D
         Errno::NOENT => (DeviceErrorKind::Unusable, "check the path, or create it first"),
         Errno::EXIST => (DeviceErrorKind::Unusable, "open it instead of creating it, or choose another path"),
         Errno::ACCESS | Errno::PERM => (DeviceErrorKind::Unusable, "give this user the permission to use it"),
-        Errno::ROFS => (DeviceErrorKind::Unusable, "its file system is mounted read-only: open it read-only"),
+        Errno::ROFS => (
+            DeviceErrorKind::Unusable,
+            "its file system is mounted read-only: mount it writable or copy it elsewhere to write; to look, open it \
+             read-only",
+        ),
         Errno::BUSY => (DeviceErrorKind::Locked, "unmount it, or stop what else uses it"),
         Errno::MFILE | Errno::NFILE => {
             (DeviceErrorKind::Unusable, "raise the limit of open files (ulimit -n)")

@@ -327,6 +327,10 @@ fn prepare_directory(directory: &Path) -> Result<(), Error> {
 }
 
 fn refuse_not_empty(directory: &Path) -> Result<(), Error> {
+    if !directory.is_dir() {
+        let shown = directory.display();
+        return Err(Error::unusable(format!("{shown} is no directory: give the backup one of its own")));
+    }
     let unusable = |error| Error::of_path(directory, error);
     match std::fs::read_dir(directory).map_err(unusable)?.next() {
         None => Ok(()),

@@ -11,7 +11,7 @@ use firndb_base::sync::Arc;
 use firndb_base::{Lsn, rng};
 use firndb_tier::page_cache::header::CacheId;
 use firndb_tier::store::Store;
-use firndb_tier::{CacheOptions, CacheSite, PageCache, PageTier};
+use firndb_tier::{CacheSite, PageCache, PageTier};
 use std::ops::Range;
 
 /// Name of the cache's file, where no path was given.
@@ -125,16 +125,6 @@ pub(crate) fn give_up(superblock: &mut Superblock, options: &Options) -> Result<
     Ok(())
 }
 
-/// The options of a cache of `bytes` bytes.
-pub(crate) fn chosen(options: &Options, bytes: u64, page_size: usize) -> CacheOptions {
-    CacheOptions {
-        bytes,
-        policy: options.cache.policy,
-        group_pages: options.group_pages(page_size),
-        write_through: options.cache.write_through,
-    }
-}
-
 /// Creates a cache if the options ask for one and there is none, and notes it in the superblock,
 /// which the caller writes before the first page goes into the cache. Forgets one that was given
 /// up.
@@ -159,7 +149,7 @@ pub(crate) fn make(
     // The claim of a creation: the cache's device must be blank.
     claim::release(&*device, superblock.database)?;
     let id = CacheId(rng::entropy());
-    let chosen = chosen(options, bytes, superblock.page_size);
+    let chosen = options.cache_options(bytes, superblock.page_size);
     let site = CacheSite { device, store: store.clone(), database: superblock.database, cache: id };
     let kind = options.cache.new_kind();
     let cache = kind.create(site, chosen)?;

@@ -21,9 +21,10 @@ use crate::engine::directory::files::{
     released_file,
 };
 use crate::engine::directory::names::{
-    SUPERBLOCK, refuse_files_that_are_one, refuse_one_place_twice, refuse_others, refuse_too_large,
+    SUPERBLOCK, own_files, refuse_files_that_are_one, refuse_one_place_twice, refuse_others,
+    refuse_too_large, refuse_without_superblock,
 };
-use crate::engine::separate_directories::refuse_mixed_archive;
+use crate::engine::separate_directories::{no_database, refuse_mixed_archive, refuse_mixed_database};
 use crate::engine::store_array_field::StoreMember;
 use crate::engine::superblock::copies::Found;
 use crate::engine::superblock::{Member, Superblock};
@@ -71,8 +72,9 @@ pub(crate) fn open(dir: &Path, options: &Options, archives: &dyn OpenArchive) ->
     refuse_one_place_twice(dir, options)?;
     refuse_others(dir, &[], options)?;
     if !options.create {
-        return Err(Error::not_found(format!("{}: there is no Firn database here", dir.display())));
+        return Err(no_database(dir));
     }
+    refuse_mixed_database(dir)?;
     refuse_too_large(dir, options)?;
     make_directory(dir)?;
     refuse_one_place_twice(dir, options)?;
@@ -143,6 +145,7 @@ fn open_found(
             }
         },
         (None, Some(path)) => {
+            options.check_cache(options.cache.bytes.unwrap_or(0), found.page_size, 512)?;
             let path = dir.join(path);
             // A cache that was given up may still be there.
             let device = if exists(&path)? { released_file(&path, access)? } else { file(&path, true)? };
@@ -184,8 +187,8 @@ pub(crate) fn look_at_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superbl
     let path = dir.join(SUPERBLOCK);
     refuse_no_directory(dir)?;
     if !exists(&path)? {
-        let message = format!("{}: there is no Firn database here", dir.display());
-        return Err(Error::not_found(message));
+        refuse_without_superblock(dir, &[], own_files(dir, &Options::new().cache(|cache| cache.bytes(0))))?;
+        return Err(no_database(dir));
     }
     let device = open_to_read(&path)?;
     match Superblock::read(&device)? {
@@ -196,7 +199,7 @@ pub(crate) fn look_at_superblock(dir: &Path) -> Result<(Arc<dyn Device>, Superbl
             path.display()
         ))),
         Found::Creating(_) => Err(Error::not_found(format!(
-            "{}: the creation of a database here was interrupted",
+            "{}: the creation of a database here was interrupted; nothing was stored in it",
             dir.display()
         ))),
         Found::Restoring(_) => Err(unfinished_restore(dir)),

@@ -44,6 +44,16 @@ impl Use {
     }
 }
 
+/// The error of an opening where there is no database.
+pub(crate) fn no_database(directory: &Path) -> Error {
+    let but = match Use::of(directory) {
+        Some(Use::Backup) => ", but a backup: restore it to make a database of it (firn restore)",
+        Some(Use::Archive) => ", but an archive: name the database that it is of",
+        Some(Use::Database) | None => "",
+    };
+    Error::not_found(format!("{}: there is no Firn database here{but}", directory.display()))
+}
+
 /// `path` as the file system has it: links followed as far as it exists.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
@@ -92,6 +102,16 @@ fn refuse_around(directory: &Path, what: &str, database: &Path) -> Result<(), Er
         return Ok(());
     };
     Err(refuse(directory, what, why))
+}
+
+/// Refuses a directory for a new database that would mix with anything.
+pub(crate) fn refuse_mixed_database(directory: &Path) -> Result<(), Error> {
+    const WHAT: &str = "a new database";
+    refuse_mixed(directory, WHAT)?;
+    match Use::of(directory) {
+        None | Some(Use::Database) => Ok(()),
+        Some(other) => Err(refuse(directory, WHAT, &format!("it holds {}", other.name()))),
+    }
 }
 
 /// Refuses a directory for a backup of the database in `database` that would mix with anything.

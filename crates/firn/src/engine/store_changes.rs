@@ -30,7 +30,7 @@ impl Engine {
     fn store_array(&self) -> Result<&StoreArray, Error> {
         self.devices.store_array.as_ref().ok_or_else(|| {
             Error::bad_argument(
-                "the store of this database is one device: only one of several can be replaced",
+                "the store of this database is one device: only of several one can be replaced, or mended from others",
             )
         })
     }

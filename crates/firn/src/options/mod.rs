@@ -428,6 +428,10 @@ impl Options {
     /// What creating a database checks, and opening one does not, as these settings are fixed.
     pub(crate) fn check_new(&self) -> Result<(), Error> {
         self.check()?;
+        if let Some(bytes) = self.cache.bytes {
+            // Files and most raw devices have such blocks; that of others is looked at later.
+            self.check_cache(bytes, self.page_size, 512)?;
+        }
         let devices = self.store_paths.len().max(1);
         self.widest_over(self.code_over(devices)?, devices).map(drop)
     }

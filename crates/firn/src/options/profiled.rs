@@ -21,6 +21,7 @@ use crate::options::limits::log_device_least;
 use firndb_base::sync::Arc;
 use firndb_log::{LogOptions, OutlierOptions};
 use firndb_profile::{Choices, DeviceCosts, DeviceProfile, ProfileError};
+use firndb_tier::CacheOptions;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -331,6 +332,23 @@ impl Options {
             }),
             ..default
         }
+    }
+
+    /// The options of a flash cache of `bytes` bytes.
+    pub(crate) fn cache_options(&self, bytes: u64, page_size: usize) -> CacheOptions {
+        CacheOptions {
+            bytes,
+            policy: self.cache.policy,
+            group_pages: self.group_pages(page_size),
+            write_through: self.cache.write_through,
+        }
+    }
+
+    /// Refuses a flash cache that could not be created, before anything is. `block` is that of its
+    /// device.
+    pub(crate) fn check_cache(&self, bytes: u64, page_size: usize, block: usize) -> Result<(), Error> {
+        let kind = self.cache.new_kind();
+        Ok(kind.check(&self.cache_options(bytes, page_size), page_size, block)?)
     }
 
     /// Pages of a group of a new flash cache: given, or as many as the flash writes best at once

@@ -62,6 +62,12 @@ impl Ran {
     }
 }
 
+/// Ctrl-C.
+pub fn interrupt(child: &std::process::Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
 /// A directory with a small loaded database, closed.
 pub fn loaded() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -130,12 +130,22 @@ impl Place {
 /// they may belong to a database that lost its superblock. Of raw devices, which have to be there,
 /// the contents are looked at when they are claimed.
 pub(super) fn refuse_others(dir: &Path, marked: &[String], options: &Options) -> Result<(), Error> {
+    refuse_without_superblock(dir, marked, own_files(dir, options))
+}
+
+/// As [`refuse_others`], of these files.
+pub(super) fn refuse_without_superblock(
+    dir: &Path,
+    marked: &[String],
+    files: Vec<PathBuf>,
+) -> Result<(), Error> {
     let marked: Vec<PathBuf> = marked.iter().map(|file| whole_path(&dir.join(file))).collect();
-    for path in own_files(dir, options) {
+    for path in files {
         refuse_absent_device(&path)?;
         if exists(&path)? && !is_raw_device(&path)? && !marked.contains(&whole_path(&path)) {
             return Err(Error::damaged(format!(
-                "{} exists but {} does not, or is empty: this may be a database that lost its superblock; restore it, or remove the files to begin anew",
+                "{} exists but {} does not, or is empty: a database that lost its superblock cannot be opened; put that \
+                 file back, restore a backup into another directory, or remove the files to begin anew",
                 path.display(),
                 dir.join(SUPERBLOCK).display()
             )));

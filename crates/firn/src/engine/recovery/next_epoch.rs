@@ -20,7 +20,11 @@ impl Opening<'_> {
     pub(super) fn open_log(&mut self, scan: &LogScan) -> Result<(Arc<Log>, Arc<Losses>), Error> {
         self.bound_epochs(scan);
         let (options, superblock) = (self.options, &mut self.superblock);
-        let start = begin_epoch(scan.next_epoch_start());
+        let start = match options.overlay {
+            // Its log stays in memory, and is no other in each opening of the same files.
+            Some(_) => Log::start_at(scan.next_epoch_start()),
+            None => begin_epoch(scan.next_epoch_start()),
+        };
         let epoch = superblock.open_epoch(start);
         superblock.clean = false;
         superblock.extensions.settings = options.kept();
