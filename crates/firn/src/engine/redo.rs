@@ -101,7 +101,8 @@ pub(crate) fn redo(
             }
             last = lsn;
         }
-        for outcome in thread::each(lists.iter().collect(), |list: &Vec<Change>| redo_list(list, pool, unredone)) {
+        let redo = |list: &Vec<Change>| redo_list(list, pool, unredone);
+        for outcome in thread::each(lists.iter().collect(), redo) {
             redone += outcome?;
         }
         between(last)?;

@@ -43,7 +43,11 @@ impl Store {
     /// before it was a member. `None` if there are more by now.
     ///
     /// Errors: nothing more is written, after a failure.
-    pub fn when_all_filled<T>(&self, filled: u64, finish: impl FnOnce() -> T) -> Result<Option<T>, TierError> {
+    pub fn when_all_filled<T>(
+        &self,
+        filled: u64,
+        finish: impl FnOnce() -> T,
+    ) -> Result<Option<T>, TierError> {
         let _growth = self.growth.lock();
         // Whether a growth that failed in its last step counts, the next opening finds out.
         self.poison.check()?;

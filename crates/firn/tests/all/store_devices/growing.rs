@@ -5,9 +5,12 @@ use firndb_testkit::hooked::{Call, Hooked};
 use std::sync::Mutex;
 use std::sync::mpsc;
 
-/// Work that is done once, in the first sync of a device after its next growth.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Work that is done once, in the first sync of a device after its next growth, and whether that
+/// has begun.
 #[derive(Clone, Default)]
-struct AfterGrowth(Arc<Mutex<(Option<Box<dyn FnOnce() + Send>>, bool)>>);
+struct AfterGrowth(Arc<Mutex<(Option<Work>, bool)>>);
 
 impl AfterGrowth {
     fn over(&self, inner: Arc<dyn Device>) -> Arc<dyn Device> {

@@ -2,7 +2,6 @@
 
 use super::harness::*;
 use super::over_array::{array, open};
-use crate::page_tier::PageTier;
 use crate::store::give_back::Search;
 use crate::store::{Journal, Store};
 use firndb_array::Code;
