@@ -307,15 +307,18 @@ impl Array {
         // So may what a scrub has found in them before.
         self.group_codes.end(new.start);
         let base = *self.map.base();
-        if fill != Fill::Sparse {
-            (new.start..groups.min(kept)).try_for_each(|group| self.reserve_again(group))?;
-        }
         if fill != Fill::Sparse && base.row_bytes < self.map.row_bytes {
             let _ = self.discard_rows(new.clone(), base.row_bytes..self.map.row_bytes);
         }
-        let slot = Slot::of_new_group(base.code);
         for first in new.clone().step_by(BEGUN_TOGETHER) {
-            self.write_to_holders(first..groups.min(first + BEGUN_TOGETHER as u64), |group| {
+            let some = first..groups.min(first + BEGUN_TOGETHER as u64);
+            let slot = |group: u64| match group < kept {
+                true => self.slot_after_former(group, fill),
+                false => Ok(Slot::of_new_group(base.code)),
+            };
+            let slots = some.clone().map(slot).collect::<Result<Vec<Slot>, DeviceError>>()?;
+            self.write_to_holders(some, |group| {
+                let slot = slots[(group - first) as usize];
                 let data = slot.both(self.database, group, self.map.slot_bytes);
                 Write { offset: self.map.slots(group), data, durability: Durability::Later, io: 0 }
             })?;
@@ -324,15 +327,20 @@ impl Array {
         Ok(())
     }
 
-    /// Has a group that was not cut off from the members, as after a crash, take the space of the
-    /// base code again, if it had given back some of that for a narrower one.
-    fn reserve_again(&self, group: u64) -> Result<(), DeviceError> {
-        let base = self.map.base().row_bytes;
-        let former = self.newest_slot(group, &self.copies_of_slots(group));
-        match former.map(|(_, code)| self.map.layouts[usize::from(code)].row_bytes) {
-            Some(row_bytes) if row_bytes < base => self.reserve_rows(group, row_bytes..base),
-            _ => Ok(()),
+    /// What the slots of a new group say that members may have had before, as after a crash, or on
+    /// raw devices: newer than what is there, which a member that loses their write still has. If
+    /// the former group had given back space for a narrower code, members take that of the base
+    /// code again.
+    fn slot_after_former(&self, group: u64, fill: Fill) -> Result<Slot, DeviceError> {
+        let base = self.map.base();
+        let Some((former, code)) = self.newest_slot(group, &self.copies_of_slots(group)) else {
+            return Ok(Slot::of_new_group(base.code));
+        };
+        let row_bytes = self.map.layouts[usize::from(code)].row_bytes;
+        if fill != Fill::Sparse && row_bytes < base.row_bytes {
+            self.reserve_rows(group, row_bytes..base.row_bytes)?;
         }
+        Ok(former.next(base.code))
     }
 
     /// The file above counts no more than as many groups.

@@ -45,6 +45,14 @@ impl Array {
             return false;
         }
         let wanted = self.encode(layout, place..place + 1, buf);
+        let is_wrong = |number: usize| {
+            let member = layout.cells.cell(place, number).member;
+            let is_right = fragments[number].as_deref() == wanted[member].1.as_deref();
+            self.members[member].is_read() && !is_right
+        };
+        if !(0..fragments.len()).any(is_wrong) {
+            return true;
+        }
         for (number, fragment) in fragments.iter().enumerate() {
             let cell = layout.cells.cell(place, number);
             let member = &self.members[cell.member];

@@ -3,7 +3,8 @@
 //! Two slots with following sequences lie before the group's metadata, the odd one first, on the
 //! members that hold copies of that. A change goes to the first slot of all of them, and then to
 //! the second: either is enough, and the newest whole one counts. They are written when the group
-//! comes to be, so one that is blank is damaged.
+//! comes to be, so one that is blank is damaged. Their sequences begin with 1, or follow those of a
+//! group that was cut off and is there still.
 //!
 //! A slot fills a physical sector of its own: a drive that takes smaller blocks reads and writes
 //! whole sectors for them, so a torn write may cost all that lies in one.
@@ -34,7 +35,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// What the slots of a new group say.
+    /// What the slots of a new group say where none was before.
     pub(crate) fn of_new_group(code: Code) -> Slot {
         Slot { sequence: 1, code }
     }

@@ -37,8 +37,10 @@ pub fn check(args: &Check) -> Result<(), Failure> {
         _ => {}
     })?;
     bar.finish_and_clear();
+    let array = db.store_array();
     if args.json {
         print_json(&json!({
+            "devices_left_out": array.as_ref().map_or_else(Vec::new, store_array::left_out_json),
             "pages": report.pages, "images": report.images, "cached": report.cached, "trees": report.trees, "entries": report.entries,
             "tables": report.tables, "rows": report.rows, "page_files": report.page_files,
             "file_pages": report.file_pages, "value_pages": report.value_pages,
@@ -66,9 +68,9 @@ pub fn check(args: &Check) -> Result<(), Failure> {
         }
         report.damage.iter().for_each(|sentence| say!("DAMAGE: {sentence}"));
     }
-    let degraded = db.store_array().filter(|array| array.is_degraded());
     db.close()?;
-    if let Some(array) = degraded.filter(|_| !args.json) {
+    if let Some(array) = array.filter(|array| array.is_degraded() && !args.json) {
+        store_array::say_left_out(&array);
         say!("the store lacks devices, {}: see firn array status", store_array::may_lose(&array));
     }
     if report.is_clean() {

@@ -3,7 +3,7 @@
 use crate::caches;
 use crate::status_args::StatusArgs;
 use clap::{Args, Subcommand};
-use firndb::{Database, FragmentCost, Layout, StoreArrayStatus, StoreLoads, StoreMemberState};
+use firndb::{Database, FragmentCost, Layout, StoreArrayStatus, StoreDevice, StoreLoads, StoreMemberState};
 use firndb_console::output::write_json;
 use firndb_console::{Failure, interrupt, progress, say, size, table};
 use serde_json::json;
@@ -345,7 +345,7 @@ fn fragments(status: &StoreArrayStatus) -> String {
 }
 
 pub fn may_lose(status: &StoreArrayStatus) -> String {
-    let gone = status.devices.iter().filter(|device| device.state != StoreMemberState::InUse).count();
+    let gone = left_out(status).count();
     match status.may_lose {
         0 if gone > status.written - status.needed => "more devices are missing than may be lost".to_owned(),
         0 => "no device can be lost".to_owned(),
@@ -353,18 +353,32 @@ pub fn may_lose(status: &StoreArrayStatus) -> String {
     }
 }
 
+fn left_out(status: &StoreArrayStatus) -> impl Iterator<Item = &StoreDevice> {
+    status.devices.iter().filter(|device| device.state != StoreMemberState::InUse)
+}
+
+/// A line for each device of which nothing was read.
+pub fn say_left_out(status: &StoreArrayStatus) {
+    for device in left_out(status) {
+        say!("device {}, {}, was not read: it is {}", device.member, device.path, device.state.name());
+    }
+}
+
+/// Devices of which nothing was read.
+pub fn left_out_json(status: &StoreArrayStatus) -> Vec<serde_json::Value> {
+    left_out(status).map(device_json).collect()
+}
+
+fn device_json(device: &StoreDevice) -> serde_json::Value {
+    json!({
+        "member": device.member, "path": device.path, "state": device.state.name(),
+        "bytes": device.bytes, "filled": device.filled.map(|(done, _)| done),
+        "trouble": device.trouble,
+    })
+}
+
 pub fn as_json(status: &StoreArrayStatus) -> serde_json::Value {
-    let devices: Vec<_> = status
-        .devices
-        .iter()
-        .map(|device| {
-            json!({
-                "member": device.member, "path": device.path, "state": device.state.name(),
-                "bytes": device.bytes, "filled": device.filled.map(|(done, _)| done),
-                "trouble": device.trouble,
-            })
-        })
-        .collect();
+    let devices: Vec<_> = status.devices.iter().map(device_json).collect();
     json!({
         "schema": "firn-array-status/1",
         "needed": status.needed, "written": status.written, "may_lose": status.may_lose,

@@ -2,6 +2,7 @@
 
 use crate::database::Database;
 use crate::error::Error;
+use crate::options::callbacks::StoreEventKind;
 use crate::page_set::PageSet;
 use firndb_base::record_kind::KindOwner;
 use firndb_base::{Lsn, PageId, TreeId};
@@ -142,7 +143,8 @@ impl Database {
     /// Walks every page, tree, index and log block and reports what is wrong. Other threads may
     /// work meanwhile, and wait for one of its requests at most; what they change while it runs may
     /// be checked before or after the change. Memory: less than a byte a page, and up to 24 MiB for
-    /// the names of large values.
+    /// the names of large values. Of a store over several devices all fragments are read; of a
+    /// database opened read-only, those that are wrong are faults, whatever the others make up for.
     ///
     /// Errors: only if the check itself could not go on.
     pub fn check(&self, progress: &mut dyn FnMut(CheckPhase)) -> Result<CheckReport, Error> {
@@ -181,7 +183,17 @@ impl Database {
         if let Err(error) = self.check_log(&mut report) {
             report.add(format!("the log: {error}"));
         }
+        self.note_what_others_made_up_for(&mut report);
         Ok(report)
+    }
+
+    /// Of a database opened read-only, what was found wrong on devices of the store since opening
+    /// is so still. Otherwise it was written anew, which was reported.
+    fn note_what_others_made_up_for(&self, report: &mut CheckReport) {
+        let Some(devices) = self.store_array().filter(|_| self.is_read_only()) else { return };
+        report.faults += devices.devices.iter().map(|device| device.repairs).sum::<u64>();
+        let repaired = self.store_events().into_iter().filter(|event| event.kind == StoreEventKind::Repaired);
+        repaired.for_each(|event| report.say(event.message));
     }
 
     /// Every tree, by what it is.

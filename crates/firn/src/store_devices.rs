@@ -151,7 +151,7 @@ impl Database {
     }
 
     /// What happened to the store's devices since the database was opened, oldest first; of more
-    /// than 64 events the last.
+    /// than 1000 events the last.
     #[must_use]
     pub fn store_events(&self) -> Vec<StoreEvent> {
         self.engine().devices.store_array.as_ref().map(|it| it.keeper.events()).unwrap_or_default()

@@ -391,10 +391,10 @@ impl Store {
         self.visit_pages(visit)
     }
 
-    /// Walks all metadata and, if `images` is set, reads every page. Other threads go on meanwhile
-    /// and wait for none of the check's requests, with one exception: if a metadata page was
-    /// written at each attempt of the check to read it, metadata writes wait for one request. Takes
-    /// a bit of memory for each place.
+    /// Walks all metadata and, if `images` is set, reads every page: over an array all fragments,
+    /// and mends them. Other threads go on meanwhile and wait for none of the check's requests,
+    /// with one exception: if a metadata page was written at each attempt of the check to read it,
+    /// metadata writes wait for one request. Takes a bit of memory for each place.
     pub fn check(
         &self,
         images: bool,

@@ -6,6 +6,9 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
+mod side_by_side;
+
+pub use side_by_side::{each, each_beside};
 pub use std::thread::panicking;
 
 /// A thread that can be waited for.
@@ -100,12 +103,26 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
+        self.try_spawn(body).expect("the system has a thread to give")
+    }
+
+    /// As `spawn`.
+    ///
+    /// # Errors
+    /// The system has no more threads to give.
+    #[track_caller]
+    pub(crate) fn try_spawn<F, T>(&self, body: F) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
         let at = Location::caller();
+        let builder = std::thread::Builder::new();
         if !sim::is_active() {
-            return ScopedJoinHandle { handle: self.inner.spawn(body), simulated: None };
+            let handle = builder.spawn_scoped(self.inner, body)?;
+            return Ok(ScopedJoinHandle { handle, simulated: None });
         }
         let started = sim::current(|context| {
-            let builder = std::thread::Builder::new();
             context.start(
                 "scoped",
                 at,
@@ -114,10 +131,9 @@ impl<'scope> Scope<'scope, '_> {
                 |handle| handle.thread().clone(),
             )
         });
-        let started = started.expect("it is simulated, as was just asked");
-        let (handle, simulated) = started.expect("the system has a thread to give");
+        let (handle, simulated) = started.expect("it is simulated, as was just asked")?;
         self.simulated.lock().push(simulated.clone());
-        ScopedJoinHandle { handle, simulated: Some(simulated) }
+        Ok(ScopedJoinHandle { handle, simulated: Some(simulated) })
     }
 }
 

@@ -16,4 +16,5 @@ mod page_files_go_in_and_out;
 mod store_devices_are_managed;
 mod support;
 mod tables_are_analyzed;
+mod threads_may_be_refused;
 mod tpcc_runs_as_a_new_user_would;

@@ -112,13 +112,7 @@ fn rates(
 
 /// The rate of all log devices, read side by side, in bytes a second.
 pub(crate) fn side_by_side(logs: &[Arc<dyn Device>]) -> f64 {
-    if let [only] = logs {
-        return timed(&**only);
-    }
-    thread::scope(|scope| {
-        let threads: Vec<_> = logs.iter().map(|log| scope.spawn(|| timed(&**log))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
-    })
+    thread::each(logs.iter().collect(), |log: &Arc<dyn Device>| timed(&**log)).into_iter().sum()
 }
 
 /// The sequential read rate of a device from its middle on, in bytes a second: that of the median

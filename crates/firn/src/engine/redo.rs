@@ -101,30 +101,13 @@ pub(crate) fn redo(
             }
             last = lsn;
         }
-        for outcome in redo_lists(&lists, pool, unredone) {
+        let redo = |list: &Vec<Change>| redo_list(list, pool, unredone);
+        for outcome in thread::each(lists.iter().collect(), redo) {
             redone += outcome?;
         }
         between(last)?;
     }
     Ok(redone)
-}
-
-fn redo_lists(
-    lists: &[Vec<Change>],
-    pool: &BufferPool,
-    unredone: Option<&UnredonePages>,
-) -> Vec<Result<u64, Error>> {
-    if let [list] = lists {
-        return vec![redo_list(list, pool, unredone)];
-    }
-    thread::scope(|scope| {
-        let handles: Vec<_> =
-            lists.iter().map(|list| scope.spawn(|| redo_list(list, pool, unredone))).collect();
-        handles
-            .into_iter()
-            .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
 }
 
 fn redo_list(list: &[Change], pool: &BufferPool, unredone: Option<&UnredonePages>) -> Result<u64, Error> {

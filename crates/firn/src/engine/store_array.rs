@@ -51,7 +51,7 @@ impl StoreArray {
         if members.len() < 2 {
             return Ok(None);
         }
-        let keeper = Arc::new(StoreKeeper::new(options.store_listener.clone()));
+        let keeper = Arc::new(StoreKeeper::new(options));
         let (code, shape) = (options.code_over(members.len())?, store::shape(options.page_size, layout)?);
         let widest = options.widest_over(code, members.len())?;
         let array = Array::create(plain(&members), code, widest, shape, with(database, &keeper, options))?;
@@ -89,7 +89,7 @@ impl StoreArray {
         if known.is_empty() {
             return Ok(None);
         }
-        let keeper = Arc::new(StoreKeeper::new(options.store_listener.clone()));
+        let keeper = Arc::new(StoreKeeper::new(options));
         let found = to_open(plain(&members), known);
         let array = Array::open(found, with(superblock.database, &keeper, options))?;
         for (member, now) in array.status().into_iter().enumerate() {
@@ -116,7 +116,7 @@ impl StoreArray {
             if base.is_empty() { base } else { Arc::new(Overlay::new(base, space.clone())) }
         };
         let found = to_open(devices.into_iter().map(over).collect(), known);
-        Array::left_out(found, with(database, &Arc::new(StoreKeeper::new(None)), &options))
+        Array::left_out(found, with(database, &Arc::new(StoreKeeper::new(&options)), &options))
     }
 
     fn of(array: Array, keeper: Arc<StoreKeeper>, members: Vec<Arc<Counting>>, next: u64) -> StoreArray {

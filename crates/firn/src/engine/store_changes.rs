@@ -5,7 +5,8 @@
 //! * *a device fails*: the superblock strikes it, then what it lacks is acknowledged;
 //! * *replace*: the superblock has the new device down as being filled → it gets its label, and
 //!   every write from then on → groups are filled, and how many is noted now and then, once they
-//!   are durable → the superblock has it down as whole → it is read.
+//!   are durable → the superblock has it down as whole, while the store gets no more groups → it is
+//!   read.
 //!
 //! So a crash at any point finds a device that is read only if it has everything.
 
@@ -141,11 +142,17 @@ impl Engine {
             }
             return Ok(());
         }
-        it.array.sync_rebuilt(member)?;
-        if !self.note_filling(it, member, MemberState::Active, 0)? {
+        let finished = self.store.when_all_filled(filling.next_group, || {
+            it.array.sync_rebuilt(member)?;
+            let is_filled = self.note_filling(it, member, MemberState::Active, 0)?;
+            if is_filled {
+                it.array.finish_rebuilding(member);
+            }
+            Ok::<bool, Error>(is_filled)
+        })?;
+        if !finished.transpose()?.unwrap_or(false) {
             return Ok(());
         }
-        it.array.finish_rebuilding(member);
         let may_lose = it.array.may_lose();
         let but = match filling.left_out {
             0 => String::new(),

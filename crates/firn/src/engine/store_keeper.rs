@@ -8,19 +8,22 @@
 
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
+use crate::options::Options;
 use crate::options::callbacks::{StoreEvent, StoreEventFn, StoreEventKind};
 use firndb_array::{Keeper, MemberState};
 use firndb_base::sync::{Arc, Mutex};
 use firndb_device::{DeviceError, DeviceErrorKind};
 
 /// Number of events that are remembered.
-const EVENTS_MAX: usize = 64;
+const EVENTS_MAX: usize = 1000;
 
 /// Keeps the states of the store's devices durably, and reports what happens to them.
 #[derive(Default)]
 pub(crate) struct StoreKeeper {
     state: Mutex<State>,
     listener: Option<StoreEventFn>,
+    /// The devices stay as they are: what is written goes to overlays.
+    is_looking: bool,
 }
 
 /// A change of the superblock, in memory and on its device, or an error.
@@ -48,8 +51,9 @@ pub(crate) fn strike(superblock: &mut Superblock, member: usize) {
 }
 
 impl StoreKeeper {
-    pub fn new(listener: Option<StoreEventFn>) -> StoreKeeper {
-        StoreKeeper { listener, ..StoreKeeper::default() }
+    pub fn new(options: &Options) -> StoreKeeper {
+        let (listener, is_looking) = (options.store_listener.clone(), options.overlay.is_some());
+        StoreKeeper { listener, is_looking, ..StoreKeeper::default() }
     }
 
     /// Strikes in a superblock, which is about to be written, what failed so far.
@@ -107,7 +111,11 @@ impl Keeper for StoreKeeper {
     }
 
     fn repaired(&self, member: usize, what: &str) {
-        let message = format!("device {member} of the store: {what}; written anew from the others");
+        let then = match self.is_looking {
+            true => "the others have what is right: scrub the store",
+            false => "written anew from the others",
+        };
+        let message = format!("device {member} of the store: {what}; {then}");
         self.report(StoreEventKind::Repaired, member, message);
     }
 }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 mod auto_faults;
 mod auto_layouts;
 mod auto_walks;
+mod growing;
 mod layouts;
 mod status;
 

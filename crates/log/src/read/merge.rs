@@ -35,10 +35,9 @@ use crate::read::member::Member;
 use crate::read::read_ahead::ReadAhead;
 use crate::read::reader::{Peek, Reader};
 use crate::read::runs::Run;
-use crate::read::side_by_side;
 use crate::read::underreplicated::CopiedBlocks;
 use crate::read::window::{Place, Window};
-use firndb_base::sync::Arc;
+use firndb_base::sync::{Arc, thread};
 use firndb_base::{Epoch, Lsn};
 use std::ops::Range;
 
@@ -421,7 +420,7 @@ impl Cursor {
     /// Reads ahead on every device that has a spare buffer, all in parallel.
     fn load(&mut self) -> Result<(), LogError> {
         let loadable = self.readers.iter_mut().filter(|r| r.can_load()).collect();
-        let outcomes = side_by_side::each(loadable, |reader: &mut Reader| (reader.member(), reader.load()));
+        let outcomes = thread::each(loadable, |reader: &mut Reader| (reader.member(), reader.load()));
         for (member, outcome) in outcomes {
             if let Err(error) = outcome {
                 self.drop_member(member, error)?;

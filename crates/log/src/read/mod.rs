@@ -17,7 +17,6 @@ pub(crate) mod records;
 mod runs;
 pub(crate) mod scan;
 mod sections;
-mod side_by_side;
 pub(crate) mod sources;
 pub(crate) mod underreplicated;
 mod window;

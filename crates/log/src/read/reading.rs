@@ -18,10 +18,9 @@ use crate::read::epochs::EpochTable;
 use crate::read::member::Member;
 use crate::read::merge::{ArchivePart, Cursor, Streams};
 use crate::read::reader::Reader;
-use crate::read::side_by_side;
 use crate::read::sources::{ArchiveUse, LogSources};
 use crate::read::underreplicated::{CopiedBlocks, UnderReplicated};
-use firndb_base::sync::Arc;
+use firndb_base::sync::{Arc, thread};
 use firndb_base::{DatabaseId, Lsn};
 use firndb_device::Device;
 use std::collections::BTreeSet;
@@ -270,7 +269,7 @@ fn read_members(
     lost: &mut Vec<(MemberId, LogError)>,
 ) -> Result<MembersAndAreas, LogError> {
     let devices = devices.into_iter().enumerate().collect();
-    let outcomes = side_by_side::each(devices, |(place, device)| Member::read(device, identity, place));
+    let outcomes = thread::each(devices, |(place, device)| Member::read(device, identity, place));
     let (mut members, mut areas) = (Vec::new(), Vec::new());
     for (outcome, &member) in outcomes.into_iter().zip(&identity.members) {
         let (main, area) = match outcome {

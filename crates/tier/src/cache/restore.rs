@@ -172,18 +172,11 @@ impl Restored {
             return next();
         }
         let directory = &self.directory;
-        let (shares, next): (Vec<Versions>, _) = thread::scope(|scope| {
-            let work = |part| {
-                let share = directory.share(part, parts);
-                move || fill(directory, source.geometry, headers, log.start, &share)
-            };
-            let handles: Vec<_> = (0..parts).map(|part| scope.spawn(work(part))).collect();
-            let next = next();
-            let join = |handle: thread::ScopedJoinHandle<'_, Versions>| {
-                handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            (handles.into_iter().map(join).collect(), next)
-        });
+        let work = |part| {
+            let share = directory.share(part, parts);
+            fill(directory, source.geometry, headers, log.start, &share)
+        };
+        let (shares, next) = thread::each_beside((0..parts).collect(), work, next);
         shares.into_iter().for_each(|versions| self.versions.extend(versions));
         next
     }

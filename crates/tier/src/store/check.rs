@@ -4,6 +4,7 @@ use super::bitmap::{self, Which};
 use super::entry::Entry;
 use super::geometry::Place;
 use super::load::Loaded;
+use super::lost;
 use super::map_block;
 use super::meta_cache::Stamp;
 use super::meta_page::{self, MetaId};
@@ -13,6 +14,7 @@ use super::suspects;
 use super::totals::Totals;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::PageRead;
+use firndb_base::sync::thread;
 use firndb_base::{Lsn, PageId};
 use firndb_device::AlignedBuf;
 
@@ -20,6 +22,8 @@ use firndb_device::AlignedBuf;
 const SENTENCES_MAX: usize = 1000;
 /// Images read at a time.
 const READ_PAGES: usize = 64;
+/// Of these, as many by each thread where all fragments of each are read.
+const FRAGMENTED_A_THREAD: usize = 16;
 /// Metadata pages compared with the device at a time: two slots each, all adjacent, so one request.
 const SLOTS_AT_ONCE: usize = 8;
 /// Attempts to read a metadata page that keeps being written; the last one blocks metadata writes.
@@ -379,6 +383,7 @@ impl Store {
         let mut waiting = Vec::new();
         let mut buf = AlignedBuf::zeroed(READ_PAGES * self.geometry.page_size);
         let mut read = |pages: &mut Vec<PageId>, report: &mut StoreReport| {
+            self.check_fragments(pages, report);
             let mut reads: Vec<PageRead<'_>> = pages
                 .iter()
                 .zip(buf.chunks_mut(self.geometry.page_size))
@@ -412,6 +417,25 @@ impl Store {
             progress(CheckProgress::Images(report.images_read, of));
         }
         Ok(())
+    }
+
+    /// Over an array, reads all fragments of each page, which is no more often than once, and has
+    /// those that are wrong mended; leaves in `pages` what is not whole by that, or has no image.
+    fn check_fragments(&self, pages: &mut Vec<PageId>, report: &mut StoreReport) {
+        if self.group_codes.get().is_none() {
+            return;
+        }
+        let is_whole = |page: &PageId, bytes: &mut [u8]| {
+            let looked = self.look(*page).ok().filter(|looked| looked.entry.place().is_some());
+            looked.is_some_and(|looked| self.mend(*page, &looked, bytes) && !lost::may_be_notice(bytes))
+        };
+        let left = thread::each(pages.chunks(FRAGMENTED_A_THREAD).collect(), |some: &[PageId]| {
+            let mut bytes = AlignedBuf::zeroed(self.geometry.page_size);
+            some.iter().copied().filter(|page| !is_whole(page, &mut bytes)).collect::<Vec<PageId>>()
+        });
+        let all = pages.len();
+        *pages = left.concat();
+        report.images_read += (all - pages.len()) as u64;
     }
 
     pub(crate) fn visit_pages(&self, visit: &mut dyn FnMut(PageId, Lsn)) -> Result<(), TierError> {

@@ -6,6 +6,8 @@
 //!
 //! A device that kept what was cut off is that long already, perhaps with holes there: then all of
 //! the new groups is written with zeros first, so that they have space when the header counts them.
+//! A raw device has its space; but metadata pages of former groups there have higher sequences, and
+//! would count if the write of new ones were lost. So zeros are durable in their place before.
 
 use super::bitmap;
 use super::geometry::{Geometry, Slot};
@@ -138,10 +140,19 @@ impl Store {
         })?;
         // What was not cut off may have no space, and growing into it would not give it any.
         let is_cut = self.cut_again(header);
+        let start = self.geometry.group_offset(header.groups).expect("as large as the file");
+        // Of the devices of an array, one may have kept more than the others.
+        let may_have_former = self.device.len() > start || header.shrunk_at > Lsn::ZERO;
         self.device.grow(end, Fill::Reserved)?;
         if !is_cut {
-            let start = self.geometry.group_offset(header.groups).expect("as large as the file");
             self.write_zeros(start..end)?;
+        } else if may_have_former {
+            let len = self.geometry.meta_area_bytes() as u64;
+            let starts = (header.groups..groups).map(|group| self.geometry.group_offset(group));
+            starts.flatten().try_for_each(|start| self.write_zeros(start..start + len))?;
+        }
+        if may_have_former {
+            self.sync_device()?;
         }
         // A record about an earlier group of this number is durable (see `give_back`), so redo must
         // skip it; a record not yet durable can only concern the new group, so redo must not skip

@@ -36,9 +36,14 @@ fn notice(page_size: usize, sentence: &str) -> AlignedBuf {
     image
 }
 
+/// Whether an image begins as notices do. Pages may, too.
+pub(crate) fn may_be_notice(image: &[u8]) -> bool {
+    image.starts_with(MAGIC)
+}
+
 /// The message of the image that was read, if it is a notice.
 pub(crate) fn sentence_of(page: PageId, version: Lsn, checksum: u32, image: &[u8]) -> Option<String> {
-    if !image.starts_with(MAGIC) || notice_checksum(page, version, image) != checksum {
+    if !may_be_notice(image) || notice_checksum(page, version, image) != checksum {
         return None;
     }
     let len = usize::from(u16::from_le_bytes([image[TEXT_AT - 2], image[TEXT_AT - 1]]));

@@ -38,6 +38,22 @@ impl Store {
         array.rebuild_group(member, group, &mut used).map_err(of_filling)
     }
 
+    /// Does the last step for a new member that has as many groups, if these are all, and while
+    /// there come no more: the metadata of groups that are being added may have been written
+    /// before it was a member. `None` if there are more by now.
+    ///
+    /// Errors: nothing more is written, after a failure.
+    pub fn when_all_filled<T>(
+        &self,
+        filled: u64,
+        finish: impl FnOnce() -> T,
+    ) -> Result<Option<T>, TierError> {
+        let _growth = self.growth.lock();
+        // Whether a growth that failed in its last step counts, the next opening finds out.
+        self.poison.check()?;
+        Ok((filled >= self.groups()).then(finish))
+    }
+
     /// Whether a place of a group is in use, whose bitmap page is in memory.
     fn is_place_used(&self, group: u64, place: u64) -> bool {
         let mut state = self.state.lock();

@@ -4,7 +4,7 @@ use super::groups::{KINDS, SLOT, code_of, rig_of, set_slots, slots};
 use super::*;
 use crate::slot::Slot;
 use firndb_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use firndb_device::Counting;
+use firndb_device::{Counting, Fault};
 
 /// As a raw device, which keeps its length and content. Slots of new groups take a while.
 #[derive(Debug)]
@@ -63,6 +63,39 @@ fn a_scrub_beside_growth_does_not_revive_the_code_of_a_group_that_was_cut_off() 
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!((unlike, keeper.repaired.lock().len()), (0, 0), "of {cycles}");
+}
+
+/// Cause: the slots of a group that was cut off and grown again began with sequence 1. Effect: a
+/// raw device that lost their write had the former ones, which were newer, and the next opening
+/// took those.
+#[test]
+fn a_lost_write_of_new_slots_does_not_revive_the_code_of_a_group_that_was_cut_off() {
+    for ((base, widest, members), lost) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 1)]) {
+        let bases: Vec<_> = (0..members).map(|at| Arc::new(MemoryDevice::new(&format!("m{at}")))).collect();
+        let raw = || bases.iter().map(|base| Arc::new(Raw(base.clone())) as Arc<dyn Device>);
+        let plan = FaultPlan::new(1);
+        let mut devices: Vec<_> = raw().collect();
+        let options = options(&Arc::default(), false);
+        let shape = Map::of_new(SMALL, code_of(base), code_of(widest), members, 512);
+        let Some(holder) = shape.holders(SMALL.group_start(1)).nth(lost) else { continue };
+        devices[holder] = Arc::new(Faulty::new(devices[holder].clone(), &plan));
+        let array = Array::create(devices, code_of(base), code_of(widest), SMALL, options).unwrap();
+        if array.may_lose() == 0 {
+            continue;
+        }
+        array.grow(SMALL.group_start(2), Fill::Reserved).unwrap();
+        for round in 0..3 {
+            array.set_code_of_group(1, 1).unwrap();
+            array.shrink(SMALL.group_start(1)).unwrap();
+            plan.one_in(1, Calls::Writes, Fault::Lost);
+            array.grow(SMALL.group_start(2), Fill::Reserved).unwrap();
+            array.sync().unwrap();
+            assert!(plan.fired() > round, "a write was lost");
+            plan.heal();
+            let found = opened(raw(), |_, _| Some(SMALL.group_start(2))).code_of_group(1);
+            assert_eq!(found, Ok(0), "{base:?} {widest:?}, round {round}");
+        }
+    }
 }
 
 /// What a drive that reads and writes sectors of 4096 bytes for blocks of 512 may tear.

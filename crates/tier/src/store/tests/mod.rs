@@ -22,6 +22,7 @@ mod emptied_segments;
 mod full;
 mod give_back;
 mod group_codes;
+mod grown_again;
 pub(crate) mod harness;
 mod held_shadows;
 mod kept_space;

@@ -30,13 +30,13 @@ fn options(keeper: &Arc<Notes>) -> ArrayOptions {
     }
 }
 
-fn array(code: Code, devices: Vec<Arc<dyn Device>>) -> (Arc<Array>, Arc<Notes>) {
+pub(super) fn array(code: Code, devices: Vec<Arc<dyn Device>>) -> (Arc<Array>, Arc<Notes>) {
     let keeper = Arc::new(Notes::default());
     let shape = shape(PAGE_SIZE, LAYOUT).unwrap();
     (Arc::new(Array::create(devices, code, code, shape, options(&keeper)).unwrap()), keeper)
 }
 
-fn open(devices: Vec<Arc<dyn Device>>) -> Result<Array, DeviceError> {
+pub(super) fn open(devices: Vec<Arc<dyn Device>>) -> Result<Array, DeviceError> {
     let found =
         devices.into_iter().map(|device| MemberToOpen { device, incarnation: 1, state: MemberState::Active });
     Array::open(found.collect(), options(&Arc::default()))
