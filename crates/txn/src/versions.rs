@@ -6,7 +6,8 @@
 //!
 //! Invariants, asserted by [`Versions::check`]:
 //! 1. entries in memory lie in the arena in the order of their indices, disjoint, behind its dead
-//!    front; their LSNs do not descend, so the oldest entry in memory holds the log;
+//!    front; their LSNs do not descend, so the oldest entry in memory, which is the first that is
+//!    listed, holds the log;
 //! 2. an entry that is not settled is the newest, and in memory;
 //! 3. what undoing takes is counted for every entry in memory; nothing is promised in the log once
 //!    nothing will be undone;
@@ -41,10 +42,12 @@ enum UndoEntry {
     Gone,
 }
 
-/// A transaction's undo entries, by index. Entries before `first` are in the undo tree or gone.
+/// A transaction's undo entries, by index. Entries before `first` are in the undo tree or gone; of
+/// these, all from `spilled_end` on are gone.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     first: u32,
+    spilled_end: u32,
     entries: VecDeque<UndoEntry>,
     arena: Vec<u8>,
     /// Bytes dropped from the arena's front so far.
@@ -118,8 +121,11 @@ impl Versions {
 
     /// Sets an entry found in the log; indices come in ascending order, with gaps.
     pub fn restore(&mut self, index: u32, undo: &[u8], lsn: Lsn) {
-        if self.entries.is_empty() && self.first == 0 {
-            self.first = index;
+        if self.entries.is_empty() {
+            if self.first == 0 {
+                self.spilled_end = index;
+            }
+            self.first = self.first.max(index);
         }
         while self.next_index() < index {
             self.entries.push_back(UndoEntry::Gone);
@@ -132,8 +138,8 @@ impl Versions {
 
     /// With no entry found in the log, all that was made (`entries`) is in the undo tree.
     pub fn start_at(&mut self, entries: u32) {
-        if self.entries.is_empty() {
-            self.first = self.first.max(entries);
+        if self.entries.is_empty() && entries > self.first {
+            (self.first, self.spilled_end) = (entries, entries);
         }
     }
 
@@ -151,12 +157,15 @@ impl Versions {
             }
             *entry = UndoEntry::Gone;
         }
+        self.drop_front();
     }
 
     /// Copies an entry into `out`, or says where it is.
     pub fn read(&self, index: u32, out: &mut Vec<u8>) -> Lookup {
         out.clear();
-        let Some(offset) = index.checked_sub(self.first) else { return Lookup::InUndoTree };
+        let Some(offset) = index.checked_sub(self.first) else {
+            return if index < self.spilled_end { Lookup::InUndoTree } else { Lookup::None };
+        };
         match self.entries.get(offset as usize) {
             Some(UndoEntry::Memory { at, len, .. }) => {
                 let start = at - self.origin;
@@ -170,14 +179,10 @@ impl Versions {
 
     /// The oldest entry in memory whose LSN is before `limit`.
     pub fn oldest_before(&self, limit: Lsn) -> Option<(u32, Lsn)> {
-        self.entries
-            .iter()
-            .zip(self.first..)
-            .find_map(|(entry, index)| match entry {
-                UndoEntry::Memory { lsn, .. } => Some((index, *lsn)),
-                _ => None,
-            })
-            .filter(|(_, lsn)| *lsn < limit)
+        match self.entries.front() {
+            Some(UndoEntry::Memory { lsn, .. }) if *lsn < limit => Some((self.first, *lsn)),
+            _ => None,
+        }
     }
 
     /// The oldest entry in memory that can be spilled and whose LSN is before `limit`.
@@ -191,25 +196,32 @@ impl Versions {
         self.oldest_before(Lsn::MAX).map(|(_, lsn)| lsn)
     }
 
-    /// Notes that an entry is in the undo tree now, and frees the memory of a spilled front. False,
-    /// and nothing is noted, if the entry is not in memory any more.
+    /// Notes that an entry is in the undo tree now. False, and nothing is noted, if the entry is
+    /// not in memory any more.
     pub fn mark_spilled(&mut self, index: u32) -> bool {
         let entry = index.checked_sub(self.first).and_then(|i| self.entries.get_mut(i as usize));
         let Some(entry @ UndoEntry::Memory { .. }) = entry else { return false };
         *entry = UndoEntry::Spilled;
         self.spilled = true;
+        self.spilled_end = self.spilled_end.max(index + 1);
         self.to_undo += UNSPILL_RECORD;
+        self.drop_front();
+        true
+    }
+
+    /// Drops what lies before the oldest entry in memory, and frees its memory.
+    fn drop_front(&mut self) {
+        let listed = self.entries.len();
         while let Some(UndoEntry::Spilled | UndoEntry::Gone) = self.entries.front() {
             self.entries.pop_front();
             self.first += 1;
         }
-        let kept = match self
-            .entries
-            .iter()
-            .find_map(|entry| if let UndoEntry::Memory { at, .. } = entry { Some(*at) } else { None })
-        {
-            Some(at) => at,
-            None => self.origin + self.arena.len(),
+        if self.entries.len() == listed {
+            return;
+        }
+        let kept = match self.entries.front() {
+            Some(UndoEntry::Memory { at, .. }) => *at,
+            _ => self.origin + self.arena.len(),
         };
         self.dead = kept - self.origin;
         // Not each time: it moves what is left.
@@ -224,7 +236,6 @@ impl Versions {
         if self.entries.capacity() > 4 * self.entries.len() {
             self.entries.shrink_to(2 * self.entries.len());
         }
-        true
     }
 
     /// Bytes of memory held.
@@ -331,6 +342,11 @@ impl Versions {
             to_undo += u64::from(len) + UNDO_RECORD;
         }
         assert!(end <= self.origin + self.arena.len(), "entries lie in the arena");
+        let oldest = self.entries.front();
+        assert!(
+            oldest.is_none_or(|oldest| matches!(oldest, UndoEntry::Memory { .. })),
+            "the first listed entry is in memory"
+        );
         assert!(
             !self.unsettled || matches!(self.entries.back(), Some(UndoEntry::Memory { .. })),
             "an entry that is not settled is the newest"

@@ -9,3 +9,4 @@ mod lists_are_locked_in_their_order;
 mod prepared_transactions_keep_their_locks_and_their_log;
 mod spilling_runs_beside_undo;
 mod waits_end_in_time;
+mod what_is_taken_back_takes_no_memory;
