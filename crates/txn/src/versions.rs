@@ -9,8 +9,8 @@
 //!    front; their LSNs do not descend, so the oldest entry in memory, which is the first that is
 //!    listed, holds the log;
 //! 2. an entry that is not settled is the newest, and in memory;
-//! 3. what undoing takes is counted for every entry in memory; nothing is promised in the log once
-//!    nothing will be undone;
+//! 3. what undoing takes is counted for every entry in memory, and for each that was spilled from
+//!    it; nothing is promised in the log once nothing will be undone;
 //! 4. a purged transaction has no entries.
 
 use crate::ghost_list::GhostList;
@@ -70,6 +70,9 @@ pub(crate) struct Versions {
     purged: bool,
     /// Bytes of log that undoing the entries will take, about: not less than they have.
     to_undo: u64,
+    /// How much of that is for entries in the undo tree. Those that recovery found there are not
+    /// counted.
+    to_undo_spilled: u64,
     /// How much of that is promised in the log.
     promised: u64,
     /// Nothing of it will be undone any more.
@@ -200,13 +203,21 @@ impl Versions {
     /// not in memory any more.
     pub fn mark_spilled(&mut self, index: u32) -> bool {
         let entry = index.checked_sub(self.first).and_then(|i| self.entries.get_mut(i as usize));
-        let Some(entry @ UndoEntry::Memory { .. }) = entry else { return false };
+        let Some(entry @ &mut UndoEntry::Memory { len, .. }) = entry else { return false };
         *entry = UndoEntry::Spilled;
         self.spilled = true;
         self.spilled_end = self.spilled_end.max(index + 1);
         self.to_undo += UNSPILL_RECORD;
+        self.to_undo_spilled += u64::from(len) + UNDO_RECORD + UNSPILL_RECORD;
         self.drop_front();
         true
+    }
+
+    /// Notes that an entry of `len` bytes was used and is out of the undo tree.
+    pub fn unspilled(&mut self, len: usize) {
+        let done = (len as u64 + UNDO_RECORD + UNSPILL_RECORD).min(self.to_undo_spilled);
+        self.to_undo_spilled -= done;
+        self.to_undo -= done;
     }
 
     /// Drops what lies before the oldest entry in memory, and frees its memory.
@@ -351,7 +362,8 @@ impl Versions {
             !self.unsettled || matches!(self.entries.back(), Some(UndoEntry::Memory { .. })),
             "an entry that is not settled is the newest"
         );
-        assert!(self.to_undo >= to_undo, "{} bytes are counted for undo of {to_undo}", self.to_undo);
+        to_undo += self.to_undo_spilled;
+        assert_eq!(self.to_undo, to_undo, "what undoing takes is counted");
         assert!(!self.kept || self.promised == 0, "nothing is promised for what is not undone");
         assert!(!self.purged || self.entries.is_empty(), "a purged transaction has no entries");
     }

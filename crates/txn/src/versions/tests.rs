@@ -157,6 +157,15 @@ fn what_undoing_takes_is_promised_until_it_is_done_or_will_never_be() {
     assert!(versions.to_undo > before, "a spilled entry is taken out of its tree, too");
     versions.promise(&promise);
     assert!(promised() >= versions.to_undo);
+    versions.check();
+    versions.forget(0);
+    versions.unspilled(LEN as usize);
+    assert_eq!(versions.to_undo, before - LEN - UNDO_RECORD, "until it was taken out");
+    versions.unspilled(LEN as usize);
+    assert_eq!(versions.to_undo, before - LEN - UNDO_RECORD, "what recovery found spilled is not counted");
+    versions.check();
+    versions.promise(&promise);
+    assert!(covers(6 * LEN), "{}", promised());
     versions.end_promise(&promise);
     assert_eq!(promised(), 0);
     versions.clear(&AtomicUsize::new(0));
