@@ -316,13 +316,14 @@ impl TxnManager {
                 }
                 let found = self.tree(tree).unwrap_or_else(|| Tree::open(self.pool.clone(), tree, root));
                 found.clear(LogClass::Rollback)?;
-                // Forgotten first: if a crash comes between, one free-standing page is lost, while
-                // the other order could free a page that belongs to another tree by then. So an
-                // entry that stays in the undo tree keeps the tree from being freed.
-                if state.versions.lock().spilled {
-                    self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)?;
+                // Out of the undo tree first: if a crash comes between, one free-standing page is
+                // lost, while the other order could free a page that belongs to another tree by
+                // then. So an entry that stays there keeps the tree from being freed. In memory it
+                // stays until the root is freed, for which there may be no space yet.
+                let spilled = state.versions.lock().spilled;
+                if spilled && self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)? {
+                    state.versions.lock().take_out(index, entry);
                 }
-                state.versions.lock().forget(index);
                 let mut attachment = Vec::new();
                 compensation(&mut attachment, state.id, index);
                 found.drop_root(LogClass::Rollback, &attachment)?;

@@ -17,7 +17,7 @@ use crate::ghost_list::GhostList;
 use crate::state::TxnState;
 use firndb_base::Lsn;
 use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and
 /// position.
@@ -57,6 +57,8 @@ pub(crate) struct Versions {
     /// The newest entry's change is being made: it may yet be taken back, and its index used again.
     /// Such an entry is not spilled.
     unsettled: bool,
+    /// Spilled entries that were taken out of the undo tree to be used, and are not used yet.
+    taken_out: BTreeMap<u32, Box<[u8]>>,
     /// Whether the undo tree may hold entries of this transaction.
     pub spilled: bool,
     /// Rows this transaction made ghosts of.
@@ -161,11 +163,23 @@ impl Versions {
             *entry = UndoEntry::Gone;
         }
         self.drop_front();
+        if let Some(entry) = self.taken_out.remove(&index) {
+            self.unspilled(entry.len());
+        }
+    }
+
+    /// Keeps a spilled entry in memory until it is used. It is out of the undo tree.
+    pub fn take_out(&mut self, index: u32, entry: &[u8]) {
+        self.taken_out.insert(index, entry.into());
     }
 
     /// Copies an entry into `out`, or says where it is.
     pub fn read(&self, index: u32, out: &mut Vec<u8>) -> Lookup {
         out.clear();
+        if let Some(entry) = self.taken_out.get(&index) {
+            out.extend_from_slice(entry);
+            return Lookup::Copied;
+        }
         let Some(offset) = index.checked_sub(self.first) else {
             return if index < self.spilled_end { Lookup::InUndoTree } else { Lookup::None };
         };
