@@ -171,16 +171,16 @@ impl Backlog {
         incoming + work.sets().iter().map(|set| set.bytes()).sum::<usize>()
     }
 
-    /// Adds what was handed in to the work. Under the work's lock, so that a thread that reads
-    /// `incoming` first and the work then sees everything.
-    pub(crate) fn gather(&self, work: &mut Work, undo: TreeId) {
-        let incoming = std::mem::take(&mut *self.incoming.lock());
-        debug_assert!(incoming.lists.iter().map(GhostList::bytes).sum::<usize>() <= incoming.bytes);
-        for list in &incoming.lists {
+    /// Adds what was handed in to the work, but for the undo tree. Under the work's lock, so that a
+    /// thread that reads `incoming` first and the work then sees everything.
+    pub(crate) fn gather(&self, work: &mut Work) {
+        let (lists, bytes) = {
+            let mut incoming = self.incoming.lock();
+            (std::mem::take(&mut incoming.lists), std::mem::take(&mut incoming.bytes))
+        };
+        debug_assert!(lists.iter().map(GhostList::bytes).sum::<usize>() <= bytes);
+        for list in &lists {
             list.add_to(&mut work.open);
-        }
-        if let Some((first, last)) = incoming.undo {
-            work.ready.add(undo, &undo_key(first, 0), Some(&undo_key(TxnId(last.0 + 1), 0)));
         }
         if let Some(unmerged) = self.unmerged.take() {
             for (tree, low, high) in unmerged.iter() {
@@ -195,6 +195,15 @@ impl Backlog {
         debug_assert!(work.sets().iter().all(|set| set.is_within_limit()), "the backlog's memory is bounded");
     }
 
+    /// Adds what the undo tree holds in vain. Only between two sweeps: a sweep removes its range
+    /// from what is ready, and may have judged these entries while they were needed.
+    pub(crate) fn gather_undo(&self, work: &mut Work, undo: TreeId) {
+        let unneeded = self.incoming.lock().undo.take();
+        if let Some((first, last)) = unneeded {
+            work.ready.add(undo, &undo_key(first, 0), Some(&undo_key(TxnId(last.0 + 1), 0)));
+        }
+    }
+
     /// Forgets a tree that was dropped, or is about to be.
     pub(crate) fn forget(&self, tree: TreeId) {
         self.work.lock().sets_mut().into_iter().for_each(|set| set.remove_tree(tree));
@@ -204,4 +213,28 @@ impl Backlog {
 /// What was logged to have made ghosts, and other keys worth a sweep: for analysis.
 pub(crate) fn recovered_ranges() -> KeyRanges {
     KeyRanges::new(GENERATION_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sweep of the undo tree leaves an entry whose transaction still runs. The transaction ends,
+    /// and another one's commit gathers what was handed in. That range was once added to what is
+    /// ready, and removed with the leaves that the sweep had read before.
+    #[test]
+    fn what_is_handed_in_during_a_sweep_of_the_undo_tree_is_swept_after_it() {
+        const UNDO: TreeId = TreeId(2);
+        let backlog = Backlog::new();
+        backlog.leave_undo(TxnId(1), TxnId(9));
+        let mut work = backlog.work.lock();
+        backlog.gather_undo(&mut work, UNDO);
+        assert!(!work.ready.is_empty(), "a sweep begins");
+        backlog.leave_undo(TxnId(5), TxnId(5));
+        backlog.gather(&mut work);
+        work.ready.remove(UNDO, &[], None);
+        backlog.gather_undo(&mut work, UNDO);
+        let ready: Vec<_> = work.ready.iter().collect();
+        assert_eq!(ready, [(UNDO, &undo_key(TxnId(5), 0)[..], Some(&undo_key(TxnId(6), 0)[..]))]);
+    }
 }

@@ -163,7 +163,7 @@ impl TxnManager {
     /// more.
     pub(crate) fn gather_ghosts(&self) {
         let mut work = self.backlog.work.lock();
-        self.backlog.gather(&mut work, self.undo.id());
+        self.backlog.gather(&mut work);
     }
 
     /// Whether [`TxnManager::maintenance_step`] sweeps a range of leaves now: its caller should
@@ -219,7 +219,8 @@ impl TxnManager {
         }
         let fallen = waiting.filter(|&until| !self.runs_before(until));
         let mut work = self.backlog.work.lock();
-        self.backlog.gather(&mut work, self.undo.id());
+        self.backlog.gather(&mut work);
+        self.backlog.gather_undo(&mut work, self.undo.id());
         let work = &mut *work;
         if std::mem::take(&mut work.every_tree) {
             self.tree_ids().into_iter().for_each(|tree| work.ready.add(tree, &[], None));

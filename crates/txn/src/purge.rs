@@ -236,7 +236,7 @@ impl TxnManager {
         if !kept {
             // It committed and was purged: no other thread would remove the entry from the undo
             // tree.
-            return self.remove_undo(&key, LogClass::System);
+            return self.remove_undo(&key, LogClass::System).map(|_| ());
         }
         self.counters.spilled.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -238,7 +238,7 @@ impl TxnManager {
                     }
                     self.undo_entry(state, index, &entry)?;
                     left.forget_tree_of(&entry)?;
-                    self.forget_undo(state, index)?;
+                    self.forget_undo(state, index, entry.len())?;
                     let mut versions = state.versions.lock();
                     versions.account(&self.version_bytes);
                     versions.promise(self.log.undo_promise());
@@ -316,13 +316,14 @@ impl TxnManager {
                 }
                 let found = self.tree(tree).unwrap_or_else(|| Tree::open(self.pool.clone(), tree, root));
                 found.clear(LogClass::Rollback)?;
-                // Forgotten first: if a crash comes between, one free-standing page is lost, while
-                // the other order could free a page that belongs to another tree by then. So an
-                // entry that stays in the undo tree keeps the tree from being freed.
-                if state.versions.lock().spilled {
-                    self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)?;
+                // Out of the undo tree first: if a crash comes between, one free-standing page is
+                // lost, while the other order could free a page that belongs to another tree by
+                // then. So an entry that stays there keeps the tree from being freed. In memory it
+                // stays until the root is freed, for which there may be no space yet.
+                let spilled = state.versions.lock().spilled;
+                if spilled && self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)? {
+                    state.versions.lock().take_out(index, entry);
                 }
-                state.versions.lock().forget(index);
                 let mut attachment = Vec::new();
                 compensation(&mut attachment, state.id, index);
                 found.drop_root(LogClass::Rollback, &attachment)?;
@@ -429,27 +430,32 @@ impl TxnManager {
         Ok(())
     }
 
-    /// Forgets an entry that has been used, wherever it is.
-    fn forget_undo(&self, state: &TxnState, index: u32) -> Result<(), TxnError> {
+    /// Forgets an entry of `len` bytes that has been used, wherever it is.
+    fn forget_undo(&self, state: &TxnState, index: u32, len: usize) -> Result<(), TxnError> {
         let spilled = {
             let mut versions = state.versions.lock();
             versions.forget(index);
             versions.spilled
         };
-        match spilled {
-            true => leaving_orphans(self.remove_undo(&undo_key(state.id, index), LogClass::Rollback)),
-            false => Ok(()),
+        if !spilled {
+            return Ok(());
         }
+        let removed = self.remove_undo(&undo_key(state.id, index), LogClass::Rollback);
+        if let Ok(true) = removed {
+            state.versions.lock().unspilled(len);
+        }
+        leaving_orphans(removed.map(|_| ()))
     }
 
-    /// Removes an entry from the undo tree, if it is there.
-    pub(crate) fn remove_undo(&self, key: &[u8], class: LogClass) -> Result<(), TxnError> {
-        let decide = |current: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<(), TxnError> {
-            if current.is_some() {
-                *change = Change::Remove;
-            }
-            Ok(())
-        };
-        self.undo.modify(key, class, decide).map(|_| ())
+    /// Removes an entry from the undo tree; whether it was there.
+    pub(crate) fn remove_undo(&self, key: &[u8], class: LogClass) -> Result<bool, TxnError> {
+        let decide =
+            |current: Option<&[u8]>, change: &mut Change, _: &mut Vec<u8>| -> Result<bool, TxnError> {
+                if current.is_some() {
+                    *change = Change::Remove;
+                }
+                Ok(current.is_some())
+            };
+        self.undo.modify(key, class, decide).map(|(removed, _)| removed)
     }
 }

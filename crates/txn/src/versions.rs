@@ -6,17 +6,18 @@
 //!
 //! Invariants, asserted by [`Versions::check`]:
 //! 1. entries in memory lie in the arena in the order of their indices, disjoint, behind its dead
-//!    front; their LSNs do not descend, so the oldest entry in memory holds the log;
+//!    front; their LSNs do not descend, so the oldest entry in memory, which is the first that is
+//!    listed, holds the log;
 //! 2. an entry that is not settled is the newest, and in memory;
-//! 3. what undoing takes is counted for every entry in memory; nothing is promised in the log once
-//!    nothing will be undone;
+//! 3. what undoing takes is counted for every entry in memory, and for each that was spilled from
+//!    it; nothing is promised in the log once nothing will be undone;
 //! 4. a purged transaction has no entries.
 
 use crate::ghost_list::GhostList;
 use crate::state::TxnState;
 use firndb_base::Lsn;
 use firndb_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of log that undoing an entry takes beside the entry's own: frame, compensation, page and
 /// position.
@@ -41,10 +42,12 @@ enum UndoEntry {
     Gone,
 }
 
-/// A transaction's undo entries, by index. Entries before `first` are in the undo tree or gone.
+/// A transaction's undo entries, by index. Entries before `first` are in the undo tree or gone; of
+/// these, all from `spilled_end` on are gone.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     first: u32,
+    spilled_end: u32,
     entries: VecDeque<UndoEntry>,
     arena: Vec<u8>,
     /// Bytes dropped from the arena's front so far.
@@ -54,6 +57,8 @@ pub(crate) struct Versions {
     /// The newest entry's change is being made: it may yet be taken back, and its index used again.
     /// Such an entry is not spilled.
     unsettled: bool,
+    /// Spilled entries that were taken out of the undo tree to be used, and are not used yet.
+    taken_out: BTreeMap<u32, Box<[u8]>>,
     /// Whether the undo tree may hold entries of this transaction.
     pub spilled: bool,
     /// Rows this transaction made ghosts of.
@@ -67,6 +72,9 @@ pub(crate) struct Versions {
     purged: bool,
     /// Bytes of log that undoing the entries will take, about: not less than they have.
     to_undo: u64,
+    /// How much of that is for entries in the undo tree. Those that recovery found there are not
+    /// counted.
+    to_undo_spilled: u64,
     /// How much of that is promised in the log.
     promised: u64,
     /// Nothing of it will be undone any more.
@@ -118,8 +126,11 @@ impl Versions {
 
     /// Sets an entry found in the log; indices come in ascending order, with gaps.
     pub fn restore(&mut self, index: u32, undo: &[u8], lsn: Lsn) {
-        if self.entries.is_empty() && self.first == 0 {
-            self.first = index;
+        if self.entries.is_empty() {
+            if self.first == 0 {
+                self.spilled_end = index;
+            }
+            self.first = self.first.max(index);
         }
         while self.next_index() < index {
             self.entries.push_back(UndoEntry::Gone);
@@ -132,8 +143,8 @@ impl Versions {
 
     /// With no entry found in the log, all that was made (`entries`) is in the undo tree.
     pub fn start_at(&mut self, entries: u32) {
-        if self.entries.is_empty() {
-            self.first = self.first.max(entries);
+        if self.entries.is_empty() && entries > self.first {
+            (self.first, self.spilled_end) = (entries, entries);
         }
     }
 
@@ -151,12 +162,27 @@ impl Versions {
             }
             *entry = UndoEntry::Gone;
         }
+        self.drop_front();
+        if let Some(entry) = self.taken_out.remove(&index) {
+            self.unspilled(entry.len());
+        }
+    }
+
+    /// Keeps a spilled entry in memory until it is used. It is out of the undo tree.
+    pub fn take_out(&mut self, index: u32, entry: &[u8]) {
+        self.taken_out.insert(index, entry.into());
     }
 
     /// Copies an entry into `out`, or says where it is.
     pub fn read(&self, index: u32, out: &mut Vec<u8>) -> Lookup {
         out.clear();
-        let Some(offset) = index.checked_sub(self.first) else { return Lookup::InUndoTree };
+        if let Some(entry) = self.taken_out.get(&index) {
+            out.extend_from_slice(entry);
+            return Lookup::Copied;
+        }
+        let Some(offset) = index.checked_sub(self.first) else {
+            return if index < self.spilled_end { Lookup::InUndoTree } else { Lookup::None };
+        };
         match self.entries.get(offset as usize) {
             Some(UndoEntry::Memory { at, len, .. }) => {
                 let start = at - self.origin;
@@ -170,14 +196,10 @@ impl Versions {
 
     /// The oldest entry in memory whose LSN is before `limit`.
     pub fn oldest_before(&self, limit: Lsn) -> Option<(u32, Lsn)> {
-        self.entries
-            .iter()
-            .zip(self.first..)
-            .find_map(|(entry, index)| match entry {
-                UndoEntry::Memory { lsn, .. } => Some((index, *lsn)),
-                _ => None,
-            })
-            .filter(|(_, lsn)| *lsn < limit)
+        match self.entries.front() {
+            Some(UndoEntry::Memory { lsn, .. }) if *lsn < limit => Some((self.first, *lsn)),
+            _ => None,
+        }
     }
 
     /// The oldest entry in memory that can be spilled and whose LSN is before `limit`.
@@ -191,25 +213,40 @@ impl Versions {
         self.oldest_before(Lsn::MAX).map(|(_, lsn)| lsn)
     }
 
-    /// Notes that an entry is in the undo tree now, and frees the memory of a spilled front. False,
-    /// and nothing is noted, if the entry is not in memory any more.
+    /// Notes that an entry is in the undo tree now. False, and nothing is noted, if the entry is
+    /// not in memory any more.
     pub fn mark_spilled(&mut self, index: u32) -> bool {
         let entry = index.checked_sub(self.first).and_then(|i| self.entries.get_mut(i as usize));
-        let Some(entry @ UndoEntry::Memory { .. }) = entry else { return false };
+        let Some(entry @ &mut UndoEntry::Memory { len, .. }) = entry else { return false };
         *entry = UndoEntry::Spilled;
         self.spilled = true;
+        self.spilled_end = self.spilled_end.max(index + 1);
         self.to_undo += UNSPILL_RECORD;
+        self.to_undo_spilled += u64::from(len) + UNDO_RECORD + UNSPILL_RECORD;
+        self.drop_front();
+        true
+    }
+
+    /// Notes that an entry of `len` bytes was used and is out of the undo tree.
+    pub fn unspilled(&mut self, len: usize) {
+        let done = (len as u64 + UNDO_RECORD + UNSPILL_RECORD).min(self.to_undo_spilled);
+        self.to_undo_spilled -= done;
+        self.to_undo -= done;
+    }
+
+    /// Drops what lies before the oldest entry in memory, and frees its memory.
+    fn drop_front(&mut self) {
+        let listed = self.entries.len();
         while let Some(UndoEntry::Spilled | UndoEntry::Gone) = self.entries.front() {
             self.entries.pop_front();
             self.first += 1;
         }
-        let kept = match self
-            .entries
-            .iter()
-            .find_map(|entry| if let UndoEntry::Memory { at, .. } = entry { Some(*at) } else { None })
-        {
-            Some(at) => at,
-            None => self.origin + self.arena.len(),
+        if self.entries.len() == listed {
+            return;
+        }
+        let kept = match self.entries.front() {
+            Some(UndoEntry::Memory { at, .. }) => *at,
+            _ => self.origin + self.arena.len(),
         };
         self.dead = kept - self.origin;
         // Not each time: it moves what is left.
@@ -224,7 +261,6 @@ impl Versions {
         if self.entries.capacity() > 4 * self.entries.len() {
             self.entries.shrink_to(2 * self.entries.len());
         }
-        true
     }
 
     /// Bytes of memory held.
@@ -331,11 +367,17 @@ impl Versions {
             to_undo += u64::from(len) + UNDO_RECORD;
         }
         assert!(end <= self.origin + self.arena.len(), "entries lie in the arena");
+        let oldest = self.entries.front();
+        assert!(
+            oldest.is_none_or(|oldest| matches!(oldest, UndoEntry::Memory { .. })),
+            "the first listed entry is in memory"
+        );
         assert!(
             !self.unsettled || matches!(self.entries.back(), Some(UndoEntry::Memory { .. })),
             "an entry that is not settled is the newest"
         );
-        assert!(self.to_undo >= to_undo, "{} bytes are counted for undo of {to_undo}", self.to_undo);
+        to_undo += self.to_undo_spilled;
+        assert_eq!(self.to_undo, to_undo, "what undoing takes is counted");
         assert!(!self.kept || self.promised == 0, "nothing is promised for what is not undone");
         assert!(!self.purged || self.entries.is_empty(), "a purged transaction has no entries");
     }

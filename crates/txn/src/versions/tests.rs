@@ -32,6 +32,35 @@ fn entries_are_found_by_index_through_pops_forgetting_and_spilling() {
     assert_eq!(versions.read(9, &mut out), Lookup::Copied);
     assert_eq!(out, b"last");
     assert_eq!(versions.read(2, &mut out), Lookup::InUndoTree);
+    assert_eq!(versions.read(8, &mut out), Lookup::None, "it was used before it could be spilled");
+}
+
+/// What was used once stayed listed for ever, unless an older entry was spilled.
+#[test]
+fn entries_that_were_used_take_no_memory() {
+    let (mut versions, total) = (Versions::default(), AtomicUsize::new(0));
+    let mut out = Vec::new();
+    for i in 0..1_000 {
+        assert_eq!(versions.push(&[1; 50], Lsn(1 + u64::from(i))), i);
+        versions.settle();
+        versions.forget(i);
+        versions.check();
+        versions.account(&total);
+        assert_eq!(total.load(Ordering::Relaxed), 0, "after {i}");
+        assert_eq!(versions.read(i, &mut out), Lookup::None);
+    }
+    // Newest first, as a rollback does: the oldest lists the others until it is used.
+    for i in 1_000..1_010u32 {
+        versions.push(&[1; 50], Lsn(2_000 + u64::from(i)));
+    }
+    versions.settle();
+    for i in (1_000..1_010).rev() {
+        assert_eq!(versions.read(i, &mut out), Lookup::Copied);
+        versions.forget(i);
+        versions.check();
+    }
+    versions.account(&total);
+    assert_eq!((versions.next_index(), total.load(Ordering::Relaxed)), (1_010, 0));
 }
 
 #[test]
@@ -50,6 +79,16 @@ fn entries_from_the_log_keep_their_indices() {
     assert_eq!(versions.read(8, &mut out), Lookup::Copied);
     assert_eq!(out, b"eight");
     assert_eq!(versions.next_index(), 9);
+    versions.forget(8);
+    versions.forget(5);
+    versions.restore(12, b"twelve", Lsn(3));
+    versions.check();
+    assert_eq!(versions.read(4, &mut out), Lookup::InUndoTree);
+    assert_eq!(versions.read(8, &mut out), Lookup::None, "what was used is in no tree");
+    assert_eq!(versions.read(12, &mut out), Lookup::Copied);
+    versions.forget(12);
+    versions.start_at(20);
+    assert_eq!((versions.next_index(), versions.read(19, &mut out)), (20, Lookup::InUndoTree));
 }
 
 /// An entry was once spilled before its change was made. When the change failed and the index was
@@ -118,6 +157,15 @@ fn what_undoing_takes_is_promised_until_it_is_done_or_will_never_be() {
     assert!(versions.to_undo > before, "a spilled entry is taken out of its tree, too");
     versions.promise(&promise);
     assert!(promised() >= versions.to_undo);
+    versions.check();
+    versions.forget(0);
+    versions.unspilled(LEN as usize);
+    assert_eq!(versions.to_undo, before - LEN - UNDO_RECORD, "until it was taken out");
+    versions.unspilled(LEN as usize);
+    assert_eq!(versions.to_undo, before - LEN - UNDO_RECORD, "what recovery found spilled is not counted");
+    versions.check();
+    versions.promise(&promise);
+    assert!(covers(6 * LEN), "{}", promised());
     versions.end_promise(&promise);
     assert_eq!(promised(), 0);
     versions.clear(&AtomicUsize::new(0));
