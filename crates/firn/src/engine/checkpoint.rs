@@ -168,6 +168,7 @@ impl Engine {
             superblock.extensions.archive_gap = self.retention.archive_gap();
             superblock.prune_epochs();
             self.archive_need.settle(superblock, self.log.on_devices());
+            self.note_archived(superblock);
             Ok(superblock.log_start())
         })?;
         self.log.truncate(log_start);

@@ -123,8 +123,9 @@ impl<'a> Opening<'a> {
             superblock.extensions.archive.clone_from(&archive_need.archive);
         }
         if archive_need.archive != had_archive {
-            // The gap belongs to the other archive.
+            // They belong to the other archive.
             superblock.extensions.archive_gap = None;
+            superblock.extensions.archived = None;
         }
         let mut meter = Meter::new(&devices);
         let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
@@ -142,6 +143,10 @@ impl<'a> Opening<'a> {
             Some(_) => archives.open_read_only(&superblock, path.as_deref(), archive_end, of_archive),
             None => archives.open(&superblock, path, archive_end, of_archive, &retention)?,
         };
+        if options.overlay.is_none() {
+            // The archive may be given up as lost.
+            superblock.extensions.archived = retention.archive_end();
+        }
         let mut recovery = RecoveryReport {
             clean: superblock.clean,
             log_bytes: scan.end().since(superblock.redo_start),

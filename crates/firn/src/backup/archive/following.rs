@@ -1,6 +1,6 @@
 //! One step of the archiver: follows the log from the archive's end, and appends what is due.
 
-use crate::backup::archive::{Archive, PAUSE, Work, open_writer, refuse_the_future};
+use crate::backup::archive::{Archive, PAUSE, Work, lacks, open_writer, refuse_the_future};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::options::archive::ArchiveSettings;
@@ -30,7 +30,13 @@ impl Archive {
             let writer = open_writer(&self.directory, self.database, &self.options)?;
             refuse_the_future(&writer, &engine.superblock.lock(), engine.log.end())
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
+            if let Some(sentence) = lacks(&writer, &self.directory, engine.retention.archive_end()) {
+                return Err(LogError::new(LogErrorKind::BadArgument, sentence));
+            }
             (work.writer, work.unwritten) = (Some(writer), None);
+            // There may be nothing to write for long.
+            self.status.lock().failing = None;
+            *self.failing_since.lock() = None;
         }
         self.give_up_unreadable(engine, work);
         if work.tail.is_none() || engine.retention.archive().is_none() {
