@@ -49,8 +49,8 @@ pub(crate) struct Extensions {
     pub settings: KeptSettings,
     /// The store's devices, if there are several.
     pub store_array: Option<StoreArrayField>,
-    /// The oldest record of a shadow whose image the archive lacks, if it lies before the redo
-    /// start: recovery looks for those that are held from here on.
+    /// The oldest record of a shadow that is held, or the newest of one that is not if that is
+    /// older, in log that is retained before the redo start: recovery looks for both from here on.
     pub shadows_from: Option<Lsn>,
     /// The archive had all log before this LSN, except for gaps, when a checkpoint last moved the
     /// start of the log, or later: one with less is not the archive that this database has.

@@ -87,7 +87,8 @@ impl ArchiveWriter {
         };
         if let Some(found) = newest(&writer.files, database)? {
             (writer.end, writer.resume) = (Some(found.end), found.resume);
-            (writer.mark, writer.time_us, writer.reach) = (Some(found.mark), found.time_us, Some(found.reach));
+            (writer.mark, writer.time_us, writer.reach) =
+                (Some(found.mark), found.time_us, Some(found.reach));
         }
         writer.rewind();
         Ok(writer)

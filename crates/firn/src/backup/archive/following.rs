@@ -224,13 +224,8 @@ impl Archive {
         // Neither the hold nor the log that it retains changes under the superblock's lock.
         let (identity, from) = {
             let superblock = engine.superblock.lock();
-            let held = engine.retention.archive().unwrap_or_else(|| {
-                // The hold was revoked: the log before it may be gone. Durable log always ends with
-                // a whole group.
-                let on_devices = engine.log.on_devices();
-                engine.retention.hold_archive(on_devices);
-                on_devices
-            });
+            // If it was revoked meanwhile, the next step begins it anew.
+            let Some(held) = engine.retention.archive() else { return Ok(None) };
             (superblock.log_identity(), held)
         };
         let archived = writer.resume();
