@@ -43,6 +43,7 @@ use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_base::sync::{Condvar, Mutex};
 use firndb_base::{DatabaseId, Lsn, Progress};
+use firndb_device::available_bytes;
 use firndb_log::archive::{ArchiveWriter, EpochMark};
 use firndb_log::{LogError, LogErrorKind, LogTail, ReadLog};
 use std::path::{Path, PathBuf};
@@ -101,6 +102,8 @@ struct Work {
     unread_image_since: Option<Moment>,
     /// Since when the next log to archive cannot be read.
     unreadable_since: Option<Moment>,
+    /// The failure was reported, and nothing was archived since.
+    is_reported: bool,
 }
 
 impl Archive {
@@ -169,7 +172,8 @@ impl Archive {
         match opened.and_then(|writer| refuse_the_future(&writer, superblock, log_end).map(|()| writer)) {
             Ok(writer) => {
                 status.archived = writer.end();
-                status.failing = lacks(&writer, &directory, superblock.extensions.archived);
+                let lacks = lacks(&writer, &directory, superblock.extensions.archived);
+                status.failing = lacks.or_else(|| lacks_space(&directory, options.segment_bytes.get()));
             }
             Err(error) => status.failing = Some(error.to_string()),
         }
@@ -215,6 +219,7 @@ impl Archive {
                 pause: PAUSE.0,
                 unread_image_since: None,
                 unreadable_since: None,
+                is_reported: false,
             }),
             status: Mutex::new(status),
             closing: AtomicBool::new(false),
@@ -401,6 +406,16 @@ fn lacks(writer: &ArchiveWriter, directory: &Path, was: Option<Lsn>) -> Option<S
     Some(format!(
         "the archive in {} {found}; it had all log before LSN {was}. Put it back. If it is lost, say so at one opening \
          (archive.lost), or have the database forget it (firn archive forget) and name a directory anew; then take a backup",
+        directory.display()
+    ))
+}
+
+/// Why the archive can take no log: it begins a segment at each opening, with its space reserved.
+fn lacks_space(directory: &Path, segment_bytes: u64) -> Option<String> {
+    let free = available_bytes(directory).filter(|free| *free < segment_bytes)?;
+    Some(format!(
+        "the volume of {} has {free} bytes left, and a segment takes {segment_bytes}: free space there, or set \
+         archive.segment_bytes",
         directory.display()
     ))
 }

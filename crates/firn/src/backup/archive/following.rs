@@ -2,8 +2,10 @@
 
 use crate::backup::archive::{Archive, PAUSE, Work, lacks, open_writer, refuse_the_future};
 use crate::engine::Engine;
+use crate::engine::archiver::Archiver;
 use crate::error::{Error, ErrorKind};
 use crate::options::archive::ArchiveSettings;
+use crate::options::callbacks::LogEventKind;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, Progress};
@@ -153,7 +155,7 @@ impl Archive {
             work.early_at = Some(clock::now());
         }
         work.waiting_since = None;
-        (work.not_before, work.pause) = (None, PAUSE.0);
+        (work.not_before, work.pause, work.is_reported) = (None, PAUSE.0, false);
         engine.retention.archived(piece.resume);
         engine.settle_shadow_holds();
         let mut status = self.status.lock();
@@ -291,6 +293,9 @@ impl Archive {
         self.failing_since.lock().get_or_insert_with(clock::now);
         drop(status);
         self.moved.notify_all();
+        if !std::mem::replace(&mut work.is_reported, true) {
+            engine.report_log_event(LogEventKind::ArchiveFails, None, self.trouble());
+        }
     }
 }
 

@@ -5,7 +5,10 @@ use crate::archive::support::{commit_one, go_on, rows_of};
 use crate::page_files::tiny;
 use crate::support::bed::Bed;
 use firndb::device::{CrashPlan, Survival};
-use firndb::{ArchiveStatistics, Database, Devices, ErrorKind, Lsn, Options, Progress, RestoreTo};
+use firndb::{
+    ArchiveStatistics, Database, Devices, ErrorKind, LogEvent, LogEventKind, Lsn, Options, Progress,
+    RestoreTo,
+};
 use firndb_base::rng::Rng;
 use firndb_testkit::gate::{Gate, Mode};
 use firndb_testkit::hooked::{Call, Hooked};
@@ -282,4 +285,25 @@ fn after_a_crash_at_any_moment_the_archive_is_known_and_an_empty_directory_is_no
         }
     }
     assert!(noticed > 10 && begun > 0, "{noticed} {begun}");
+}
+
+/// Cause: no event said that an archive takes nothing, and a look at a closed database did not try.
+/// Effect: a volume with less space than a segment was seen as a lag, without a reason.
+#[test]
+fn a_volume_with_less_space_than_a_segment_is_the_reason_that_is_shown() {
+    let place = Place { dir: tempfile::tempdir().unwrap() };
+    let options = place.options().archive(|archive| archive.segment_bytes(1 << 60));
+    let db = options.open(place.path("db")).unwrap();
+    db.create_table("rows").unwrap();
+    write(&db, 0, 5);
+    let failing = archive_all(&db).failing.expect("it fails");
+    assert!(failing.contains("free"), "{failing}");
+    let fails = |event: &&LogEvent| event.kind == LogEventKind::ArchiveFails;
+    std::thread::sleep(Duration::from_millis(100));
+    write(&db, 5, 5);
+    let events = db.log_events();
+    assert_eq!(events.iter().filter(fails).count(), 1, "once until it works again: {events:?}");
+    db.close().unwrap();
+    let failing = place.look().failing.expect("it fails");
+    assert!(failing.contains("a segment takes"), "{failing}");
 }
