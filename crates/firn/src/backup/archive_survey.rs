@@ -16,8 +16,8 @@ pub(crate) fn archive_error(error: LogError) -> Error {
 }
 
 /// Reads the archive in `directory`: its segments, where log is missing, and what is damaged; with
-/// `verify`, every record, and the images of pages that records name. It may be in use. `progress` is called with the number of segments read
-/// and their total.
+/// `verify`, every record, and the images of pages that records name. It may be in use. `progress`
+/// is called with the number of segments read and their total.
 ///
 /// Errors: `NotFound` if there is no such directory, or no archived log in it; `Failed`. Damage is
 /// part of the result.

@@ -23,8 +23,8 @@ use firndb_txn::{Analysis, CheckpointState};
 const RECORDS_A_REPORT: u64 = 4096;
 
 /// Hands every record since the redo start to the page map, to the analysis of transactions, and to
-/// the collector of page changes. Shadows of the archive's hold, `held`, are held again. Returns the
-/// collector, and the LSN of the last record.
+/// the collector of page changes. Shadows of the archive's hold, `held`, are held again. Returns
+/// the collector, and the LSN of the last record.
 pub(crate) fn analyse(
     scan: &LogScan,
     (superblock, held): (&Superblock, Option<HeldBefore>),

@@ -143,10 +143,6 @@ impl<'a> Opening<'a> {
             Some(_) => archives.open_read_only(&superblock, path.as_deref(), archive_end, of_archive),
             None => archives.open(&superblock, path, archive_end, of_archive, &retention)?,
         };
-        if options.overlay.is_none() {
-            // The archive may be given up as lost.
-            superblock.extensions.archived = retention.archive_end();
-        }
         let mut recovery = RecoveryReport {
             clean: superblock.clean,
             log_bytes: scan.end().since(superblock.redo_start),

@@ -65,7 +65,7 @@ impl HeldBefore {
         // Of an archive that is begun now each record counts.
         let noted = if self.is_known { superblock.extensions.shadows_from } else { Some(self.from) };
         let Some(from) = noted else { return Ok(true) };
-        // After damage of older log the scan begins with the redo start. The archive will report it.
+        // After damage of older log the scan begins with the redo start. The archive reports it.
         let from = from.max(superblock.log_start());
         if from.max(self.from) >= superblock.redo_start {
             return Ok(true);

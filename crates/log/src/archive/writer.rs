@@ -148,7 +148,8 @@ impl ArchiveWriter {
     /// Appends a piece of the stream, durably. `now_us` is the current time, which may go
     /// backwards: the times written never do.
     ///
-    /// Errors: `Full` if the volume is, `Failed`. To try again, call [`ArchiveWriter::rewind`], and
+    /// Errors: `Full` if the volume is; `BadArgument` if the segments are gone from the directory;
+    /// `Failed`. To try again, call [`ArchiveWriter::rewind`], and
     /// follow the log from [`ArchiveWriter::end`] on.
     pub fn append(&mut self, piece: Piece, bytes: &[u8], now_us: u64) -> Result<(), LogError> {
         let Piece { mark, first, resume } = piece;
@@ -222,6 +223,12 @@ impl ArchiveWriter {
             Some(current) if current.free() >= needed => return Ok(current.free()),
             Some(_) => self.seal()?,
             None => {}
+        }
+        if self.mark.is_some() && !self.files.holds_any() {
+            return Err(LogErrorKind::BadArgument.error(format!(
+                "{} has no segment any more: is its volume mounted?",
+                self.files.directory().display()
+            )));
         }
         // A segment may be too small for one large image.
         let bytes = self.segment_bytes.max(needed as u64 + 2 * unit);

@@ -100,6 +100,19 @@ fn archive_all(db: &Database) -> ArchiveStatistics {
     panic!("the archive does not keep up: {:?}", db.archive_statistics());
 }
 
+/// Steps until the archive works again, and has all log.
+fn until_it_works(db: &Database) {
+    for _ in 0..5000 {
+        if archive_all(db).failing.is_none() {
+            break;
+        }
+        _ = db.step().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let archive = archive_all(db);
+    assert_eq!((archive.failing, archive.gaps), (None, Vec::new()));
+}
+
 type Files = BTreeMap<std::ffi::OsString, Vec<u8>>;
 
 fn files_of(dir: &Path) -> Files {
@@ -138,18 +151,31 @@ fn what_is_not_the_archive_is_left_alone_until_the_archive_is_back() {
         std::fs::remove_dir_all(place.path("archive")).unwrap();
         std::fs::rename(place.path("away"), place.path("archive")).unwrap();
         // Without another opening.
-        for _ in 0..5000 {
-            if archive_all(&db).failing.is_none() {
-                break;
-            }
-            _ = db.step().unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let archive = archive_all(&db);
-        assert_eq!((archive.failing, archive.gaps), (None, Vec::new()));
+        until_it_works(&db);
         db.close().unwrap();
         place.assert_restores("backup");
     }
+}
+
+/// Cause: a segment was begun whatever the directory held. Effect: the log went on in the directory
+/// below a volume that was unmounted.
+#[test]
+fn no_segment_is_begun_where_the_others_are_not_any_more() {
+    let place = Place::new();
+    let db = place.options().open(place.path("db")).unwrap();
+    write(&db, 200, 5);
+    assert_eq!(archive_all(&db).failing, None);
+    std::fs::rename(place.path("archive"), place.path("away")).unwrap();
+    std::fs::create_dir(place.path("archive")).unwrap();
+    // More than a segment.
+    write(&db, 205, 75);
+    assert!(archive_all(&db).failing.is_some());
+    assert_eq!(files_of(&place.path("archive")), Files::new());
+    std::fs::remove_dir(place.path("archive")).unwrap();
+    std::fs::rename(place.path("away"), place.path("archive")).unwrap();
+    until_it_works(&db);
+    db.close().unwrap();
+    place.assert_restores("backup");
 }
 
 /// The ways to begin anew that the sentence names, and another directory.
