@@ -88,6 +88,27 @@ fn damage_in_an_archive_ends_with_a_status_and_a_sentence() {
 }
 
 #[test]
+fn an_empty_directory_in_the_place_of_the_archive_is_shown_until_the_archive_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, archive) = (dir.path().join("db"), dir.path().join("archive"));
+    let open = || firndb::Options::new().archive(|options| options.directory(&archive)).open(&db).unwrap();
+    let opened = open();
+    opened.create_table("t").unwrap();
+    opened.close().unwrap();
+    std::fs::rename(&archive, dir.path().join("away")).unwrap();
+    std::fs::create_dir(&archive).unwrap();
+    let json = dir.path().join("out.json");
+    run(&db, "archive status {db}").ended(0).says("FAILING").says("not mounted");
+    run(&db, &format!("stat {{db}} --json {}", json.display())).ended(0).says("FAILING");
+    let stat: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert!(stat["archive"]["failing"].as_str().unwrap().contains("firn archive forget"), "{stat}");
+    run(&db, "archive forget {db}").ended(0);
+    open().close().unwrap();
+    let status = run(&db, "archive status {db}").ended(0);
+    assert!(!status.out.contains("FAILING"), "{}", status.out);
+}
+
+#[test]
 fn verifying_an_archive_with_a_gap_ends_with_status_1() {
     let dir = tempfile::tempdir().unwrap();
     let (db, at) = (dir.path().join("db"), dir.path().to_string_lossy().into_owned());

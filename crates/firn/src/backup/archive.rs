@@ -43,6 +43,7 @@ use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firndb_base::sync::{Condvar, Mutex};
 use firndb_base::{DatabaseId, Lsn, Progress};
+use firndb_device::available_bytes;
 use firndb_log::archive::{ArchiveWriter, EpochMark};
 use firndb_log::{LogError, LogErrorKind, LogTail, ReadLog};
 use std::path::{Path, PathBuf};
@@ -101,11 +102,15 @@ struct Work {
     unread_image_since: Option<Moment>,
     /// Since when the next log to archive cannot be read.
     unreadable_since: Option<Moment>,
+    /// The failure was reported, and nothing was archived since.
+    is_reported: bool,
 }
 
 impl Archive {
     /// The archive at `path`, and its hold on the log, which ends at `log_end`. A directory that
-    /// cannot be used now is tried again later.
+    /// cannot be used now, or that lacks log which the superblock says was archived, is tried again
+    /// later, unless the options say that the archive is lost: then it begins, or goes on behind a
+    /// gap, where it was.
     ///
     /// Errors: `BadArgument` if it is another database's, or holds more log than this database has.
     pub fn open(
@@ -122,7 +127,7 @@ impl Archive {
             crate::engine::directory::files::make_directory(&directory)?;
         }
         let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
-        let writer = match open_writer(&directory, superblock.database, options) {
+        let mut writer = match open_writer(&directory, superblock.database, options) {
             Ok(writer) => Some(writer),
             Err(error) if error.kind == LogErrorKind::BadArgument => return Err(archive_error(error)),
             Err(error) => {
@@ -132,11 +137,22 @@ impl Archive {
         };
         if let Some(writer) = &writer {
             refuse_the_future(writer, superblock, log_end)?;
-            status.archived = writer.end();
         }
+        let was = superblock.extensions.archived;
+        let lacks = writer.as_ref().and_then(|writer| lacks(writer, &directory, was));
+        let lost = was.filter(|_| options.lost && (writer.is_none() || lacks.is_some()));
+        retention.set_archive_end(was.filter(|_| lost.is_none()));
+        if let Some(sentence) = lacks.filter(|_| lost.is_none()) {
+            (writer, status.failing) = (None, Some(sentence));
+        }
+        status.archived = match &writer {
+            Some(writer) => writer.end(),
+            None => retention.archive_end(),
+        };
         // Log that is archived already need not be retained; of an archive that cannot be read
-        // nothing is known.
+        // nothing is known. Shadows before the end of one that is lost are not held any more.
         let archived = writer.as_ref().and_then(ArchiveWriter::resume).unwrap_or(Lsn::ZERO);
+        let archived = archived.max(lost.map_or(Lsn::ZERO, |was| was.min(log_end)));
         retention.hold_archive(archived.max(superblock.log_start()));
         retention.set_archive_gap(superblock.extensions.archive_gap);
         Ok(Some(Archive::with(superblock, writer, status, options, false)))
@@ -154,8 +170,15 @@ impl Archive {
         let mut status = ArchiveStatistics { directory: directory.clone(), ..ArchiveStatistics::default() };
         let opened = open_writer(&directory, superblock.database, options).map_err(archive_error);
         match opened.and_then(|writer| refuse_the_future(&writer, superblock, log_end).map(|()| writer)) {
-            Ok(writer) => status.archived = writer.end(),
+            Ok(writer) => {
+                status.archived = writer.end();
+                let lacks = lacks(&writer, &directory, superblock.extensions.archived);
+                status.failing = lacks.or_else(|| lacks_space(&directory, options.segment_bytes.get()));
+            }
             Err(error) => status.failing = Some(error.to_string()),
+        }
+        if status.failing.is_some() {
+            status.archived = superblock.extensions.archived;
         }
         let kept_from = superblock.log_start();
         let given_up = superblock.extensions.archive_gap;
@@ -196,6 +219,7 @@ impl Archive {
                 pause: PAUSE.0,
                 unread_image_since: None,
                 unreadable_since: None,
+                is_reported: false,
             }),
             status: Mutex::new(status),
             closing: AtomicBool::new(false),
@@ -368,6 +392,32 @@ fn open_writer(
     options: &ArchiveSettings,
 ) -> Result<ArchiveWriter, LogError> {
     ArchiveWriter::open(options.files(directory), database, options.segment_bytes.get())
+}
+
+/// Why the archive cannot be the one that had all log before `was`: its volume is not mounted, or
+/// an older copy was put in its place. Nothing would ever be archived of the log in between, which
+/// was freed.
+fn lacks(writer: &ArchiveWriter, directory: &Path, was: Option<Lsn>) -> Option<String> {
+    let was = was.filter(|was| writer.reach().is_none_or(|reach| reach < *was))?;
+    let found = match writer.reach() {
+        None => "holds no archived log, perhaps because its volume is not mounted".to_owned(),
+        Some(reach) => format!("ends at LSN {reach}: it is an older copy, or has lost its end"),
+    };
+    Some(format!(
+        "the archive in {} {found}; it had all log before LSN {was}. Put it back. If it is lost, say so at one opening \
+         (archive.lost), or have the database forget it (firn archive forget) and name a directory anew; then take a backup",
+        directory.display()
+    ))
+}
+
+/// Why the archive can take no log: it begins a segment at each opening, with its space reserved.
+fn lacks_space(directory: &Path, segment_bytes: u64) -> Option<String> {
+    let free = available_bytes(directory).filter(|free| *free < segment_bytes)?;
+    Some(format!(
+        "the volume of {} has {free} bytes left, and a segment takes {segment_bytes}: free space there, or set \
+         archive.segment_bytes",
+        directory.display()
+    ))
 }
 
 /// Refuses an archive that holds log which this database lacks, or log in an epoch of another

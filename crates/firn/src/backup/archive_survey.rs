@@ -1,7 +1,10 @@
 //! What an archive's directory holds, for a caller that has no database open.
 
+use crate::backup::shadow_images::archived_as;
 use crate::error::Error;
+use firndb_log::archive::NamedImages;
 use firndb_log::{LogError, LogErrorKind};
+use firndb_tier::store::shadows_of;
 use std::path::Path;
 
 /// Converts a log error of the archive: the archive's full volume is not a full log.
@@ -13,8 +16,8 @@ pub(crate) fn archive_error(error: LogError) -> Error {
 }
 
 /// Reads the archive in `directory`: its segments, where log is missing, and what is damaged; with
-/// `verify`, every record. It may be in use. `progress` is called with the number of segments read
-/// and their total.
+/// `verify`, every record, and the images of pages that records name. It may be in use. `progress`
+/// is called with the number of segments read and their total.
 ///
 /// Errors: `NotFound` if there is no such directory, or no archived log in it; `Failed`. Damage is
 /// part of the result.
@@ -27,7 +30,10 @@ pub fn survey_archive(
     if !directory.is_dir() {
         return Err(Error::not_found(format!("{}: there is no such directory", directory.display())));
     }
-    let found = firndb_log::archive::survey(directory, verify, progress).map_err(archive_error)?;
+    let named: NamedImages<'_> =
+        &|lsn, record| Ok(shadows_of(lsn, record)?.iter().map(archived_as).collect());
+    let found = firndb_log::archive::survey(directory, verify.then_some(named), progress);
+    let found = found.map_err(archive_error)?;
     if found.database.is_none() && found.damage.is_empty() {
         let message = format!(
             "{} holds no archived log (log-….firn): it is no archive, or nothing has been archived yet",

@@ -7,6 +7,7 @@
 use crate::engine::checkpoint_record::Checkpoint;
 use crate::engine::pending_collector::Collector;
 use crate::engine::recovery_report::RecoveryReport;
+use crate::engine::shadow_holds::HeldBefore;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use crate::options::Options;
@@ -22,11 +23,11 @@ use firndb_txn::{Analysis, CheckpointState};
 const RECORDS_A_REPORT: u64 = 4096;
 
 /// Hands every record since the redo start to the page map, to the analysis of transactions, and to
-/// the collector of page changes. Shadows of records at or after `held` are held again. Returns the
-/// collector, and the LSN of the last record.
+/// the collector of page changes. Shadows of the archive's hold, `held`, are held again. Returns
+/// the collector, and the LSN of the last record.
 pub(crate) fn analyse(
     scan: &LogScan,
-    (superblock, held): (&Superblock, Option<Lsn>),
+    (superblock, held): (&Superblock, Option<HeldBefore>),
     (store, cache): (&Store, Option<&dyn PageCache>),
     transactions: &mut Analysis,
     options: &Options,
@@ -41,9 +42,7 @@ pub(crate) fn analyse(
         let seen = match record.kind.owner() {
             Some(KindOwner::PageMap) => {
                 store.redo(lsn, record)?;
-                if held.is_some_and(|held| lsn >= held) {
-                    store.redo_held_shadows(lsn, record)?;
-                }
+                held.map_or(Ok(()), |held| held.redo(store, lsn, record))?;
                 cache.map_or(Ok(()), |cache| cache.redo(lsn, record))?;
                 events(lsn, record)?.into_iter().for_each(|event| changes.event(event, &cached));
                 Ok(())

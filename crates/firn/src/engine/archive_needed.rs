@@ -98,6 +98,13 @@ impl Engine {
             Ok(superblock.extensions.archive_needed.is_none())
         })
     }
+
+    /// Notes in `superblock` up to where the archive that it names has the log: no later than the
+    /// start of the log moves past log that the archive has. What is noted may lag behind.
+    pub fn note_archived(&self, superblock: &mut Superblock) {
+        let is_named = superblock.extensions.archive == self.archive_need.archive;
+        superblock.extensions.archived = self.retention.archive_end().filter(|_| is_named);
+    }
 }
 
 /// Log that a crash may have left in the archive alone.

@@ -133,7 +133,7 @@ impl Engine {
         self.pool.tier().settle(older.pages)?;
         let NeededLog { before, redo_start, cache, cache_keeps, rebuildable } = self.needed_log();
         // After the log's end was read there: later records lie behind the redo start.
-        let shadows = self.store.oldest_held_shadow();
+        let (held_shadow, not_held) = (self.store.oldest_held_shadow(), self.store.newest_shadow_not_held());
         // The archive, backups and a rebuild of the cache may need older log than recovery does.
         let held = self.retention.oldest().into_iter().chain(cache_keeps).min();
         if !clean && !self.is_worth_a_record(held.map_or(redo_start, |held| held.min(redo_start))) {
@@ -164,10 +164,13 @@ impl Engine {
             superblock.extensions.cache_from =
                 if rebuildable { cache_keeps.or(Some(redo_start)) } else { None };
             superblock.extensions.log_start = held.filter(|held| *held < redo_start);
-            superblock.extensions.shadows_from = shadows.filter(|record| *record < redo_start);
+            let log = superblock.log_start()..redo_start;
+            let shadows = [held_shadow, not_held].into_iter().flatten();
+            superblock.extensions.shadows_from = shadows.filter(|record| log.contains(record)).min();
             superblock.extensions.archive_gap = self.retention.archive_gap();
             superblock.prune_epochs();
             self.archive_need.settle(superblock, self.log.on_devices());
+            self.note_archived(superblock);
             Ok(superblock.log_start())
         })?;
         self.log.truncate(log_start);

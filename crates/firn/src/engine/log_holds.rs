@@ -24,6 +24,8 @@ struct Holds {
     archive: Option<Lsn>,
     /// From this LSN on log was given up that the archive had not taken, as far as is known.
     archive_gap: Option<Lsn>,
+    /// The archive has all log before this LSN, gaps apart: it is durable there.
+    archived: Option<Lsn>,
     backups: BTreeMap<u64, Lsn>,
     next_backup: u64,
 }
@@ -71,6 +73,17 @@ impl LogHolds {
         let mut holds = self.holds.lock();
         let is_held = holds.advance_archive(lsn);
         holds.archive_gap = holds.archive_gap.filter(|_| !is_held).map(|from| from.max(lsn));
+        holds.archived = holds.archived.max(Some(lsn));
+    }
+
+    /// The LSN up to which the archive has all log, gaps apart; `None` while that is not known.
+    pub fn archive_end(&self) -> Option<Lsn> {
+        self.holds.lock().archived
+    }
+
+    /// Sets what an earlier opening has archived.
+    pub fn set_archive_end(&self, end: Option<Lsn>) {
+        self.holds.lock().archived = end;
     }
 
     /// Revokes the archive's hold.

@@ -417,7 +417,11 @@ impl Engine {
         if let Some(archive) = &self.archive {
             archive.finish(self, ARCHIVE_CLOSE_MAX);
         }
-        written.and(sealed)
+        written.and(sealed)?;
+        self.amend(|superblock| {
+            self.note_archived(superblock);
+            Ok(())
+        })
     }
 }
 

@@ -31,7 +31,7 @@ use crate::engine::recovery_report::{Meter, RecoveryReport};
 use crate::engine::recovery_time::Opened;
 use crate::engine::redo::{self, Pages, UnredonePages};
 use crate::engine::scan_cache::ScanCache;
-use crate::engine::shadow_holds::hold_again_before_redo;
+use crate::engine::shadow_holds::HeldBefore;
 use crate::engine::superblock::{EPOCHS_LEFT_MAX, Superblock};
 use crate::engine::{Engine, Parts, assembly, cache, log_source};
 use crate::error::Error;
@@ -123,8 +123,9 @@ impl<'a> Opening<'a> {
             superblock.extensions.archive.clone_from(&archive_need.archive);
         }
         if archive_need.archive != had_archive {
-            // The gap belongs to the other archive.
+            // They belong to the other archive.
             superblock.extensions.archive_gap = None;
+            superblock.extensions.archived = None;
         }
         let mut meter = Meter::new(&devices);
         let progress = |done, total| report(options, RecoveryPhase::Scan, done, total);
@@ -184,9 +185,9 @@ impl<'a> Opening<'a> {
         let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
         // Of an archive that is begun now no record before is known to be held.
         let is_known = self.archive_need.archive == self.had_archive;
-        let mut held = self.retention.archive().filter(|_| is_known);
-        if let Some(from) = held
-            && !hold_again_before_redo(&self.store, scan, superblock, from)?
+        let mut held = self.retention.archive().map(|from| HeldBefore { from, is_known });
+        if let Some(before) = held
+            && !before.redo_before(&self.store, scan, superblock)?
         {
             // A gap, as of any log that the archive lacks and that cannot be read.
             self.retention.revoke_archive();
@@ -195,6 +196,13 @@ impl<'a> Opening<'a> {
         let recovery = &mut self.recovery;
         let (changes, last_record) =
             analyse(scan, (superblock, held), tiers, &mut transactions, self.options, recovery, report)?;
+        if held.is_some_and(|held| self.store.newest_shadow_not_held() >= Some(held.from)) {
+            // The archiver begins behind the log that names images which are not held.
+            self.retention.revoke_archive();
+            if !is_known {
+                self.retention.set_archive_gap(None);
+            }
+        }
         self.last_record = last_record;
         self.reads.end();
         self.recovery.analysis = self.meter.lap(&self.devices);

@@ -3,15 +3,17 @@
 //! all holders have the image.
 //!
 //! Which places are held is in memory. A checkpoint notes the oldest record of one before its redo
-//! start (`Extensions::shadows_from`); its log is retained, because the archive lacks it. So
-//! recovery finds all such records before anything is written: between that LSN and the redo start,
-//! and behind it. Backups do not survive a crash.
+//! start (`Extensions::shadows_from`), or the newest that is not held, though its log is retained.
+//! So recovery finds all such records before anything is written: between that LSN and the redo
+//! start, and behind it. If the archive's hold begins before one that is not held, recovery revokes
+//! it, and the archiver begins behind all of them. Backups do not survive a crash.
 
 use crate::engine::Engine;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use firndb_base::Lsn;
-use firndb_log::LogScan;
+use firndb_base::codec::Malformed;
+use firndb_log::{LogScan, Record};
 use firndb_tier::store::Store;
 
 impl Engine {
@@ -37,28 +39,44 @@ impl Engine {
     }
 }
 
-/// Holds the shadows before the redo start that the archive lacks, whose hold is `held`: all whose
-/// records lie at or after that. False if that log cannot be read: the archive lacks images then.
-pub(crate) fn hold_again_before_redo(
-    store: &Store,
-    scan: &LogScan,
-    superblock: &Superblock,
-    held: Lsn,
-) -> Result<bool, Error> {
-    let Some(from) = superblock.extensions.shadows_from else { return Ok(true) };
-    // After damage of older log the scan begins with the redo start. The archive will report it.
-    let from = from.max(superblock.log_start());
-    if from.max(held) >= superblock.redo_start {
-        return Ok(true);
+/// The shadows that the archive lacks, at an opening.
+#[derive(Clone, Copy)]
+pub(crate) struct HeldBefore {
+    /// Where the archive's hold begins.
+    pub from: Lsn,
+    /// The archive is the one that the database had: shadows were held for it.
+    pub is_known: bool,
+}
+
+impl HeldBefore {
+    /// Holds the images of a record again, or notes that they are not held.
+    pub fn redo(&self, store: &Store, lsn: Lsn, record: Record<'_>) -> Result<(), Malformed> {
+        match (lsn >= self.from, self.is_known) {
+            (false, _) => {}
+            (true, true) => store.redo_held_shadows(lsn, record)?,
+            (true, false) => store.redo_shadows_not_held(lsn, record),
+        }
+        Ok(())
     }
-    let mut records = scan.records(from);
-    loop {
-        let Ok(next) = records.next() else { return Ok(false) };
-        let Some((lsn, record)) = next.filter(|(lsn, _)| *lsn < superblock.redo_start) else {
+
+    /// As that, for all records before the redo start. False if that log cannot be read: the
+    /// archive lacks images then.
+    pub fn redo_before(&self, store: &Store, scan: &LogScan, superblock: &Superblock) -> Result<bool, Error> {
+        // Of an archive that is begun now each record counts.
+        let noted = if self.is_known { superblock.extensions.shadows_from } else { Some(self.from) };
+        let Some(from) = noted else { return Ok(true) };
+        // After damage of older log the scan begins with the redo start. The archive reports it.
+        let from = from.max(superblock.log_start());
+        if from.max(self.from) >= superblock.redo_start {
             return Ok(true);
-        };
-        if lsn >= held {
-            store.redo_held_shadows(lsn, record)?;
+        }
+        let mut records = scan.records(from);
+        loop {
+            let Ok(next) = records.next() else { return Ok(false) };
+            let Some((lsn, record)) = next.filter(|(lsn, _)| *lsn < superblock.redo_start) else {
+                return Ok(true);
+            };
+            self.redo(store, lsn, record)?;
         }
     }
 }

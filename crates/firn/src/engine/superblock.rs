@@ -180,6 +180,9 @@ impl Superblock {
         if self.extensions.archive_needed.is_some() && self.extensions.archive.is_none() {
             return fail("a superblock that needs an archive and names none");
         }
+        if self.extensions.archived.is_some() && self.extensions.archive.is_none() {
+            return fail("a superblock that says how far an archive is and names none");
+        }
         if self.log_start() > self.redo_start {
             return fail("a superblock whose log starts after its redo start");
         }

@@ -22,6 +22,7 @@ const ARCHIVE_GAP: u64 = 7;
 const SETTINGS: u64 = 8;
 const STORE_ARRAY: u64 = 9;
 const SHADOWS_FROM: u64 = 10;
+const ARCHIVED: u64 = 11;
 
 /// Optional fields of a superblock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,9 +49,12 @@ pub(crate) struct Extensions {
     pub settings: KeptSettings,
     /// The store's devices, if there are several.
     pub store_array: Option<StoreArrayField>,
-    /// The oldest record of a shadow whose image the archive lacks, if it lies before the redo
-    /// start: recovery looks for those that are held from here on.
+    /// The oldest record of a shadow that is held, or the newest of one that is not if that is
+    /// older, in log that is retained before the redo start: recovery looks for both from here on.
     pub shadows_from: Option<Lsn>,
+    /// The archive had all log before this LSN, except for gaps, when a checkpoint last moved the
+    /// start of the log, or later: one with less is not the archive that this database has.
+    pub archived: Option<Lsn>,
 }
 
 /// What the superblock says of the log's devices, beside their list.
@@ -156,6 +160,7 @@ impl Extensions {
             (SETTINGS, self.settings.encode()),
             (STORE_ARRAY, self.store_array.as_ref().map(StoreArrayField::encode)),
             (SHADOWS_FROM, self.shadows_from.map(lsn)),
+            (ARCHIVED, self.archived.map(lsn)),
         ];
         for (tag, field) in fields {
             if let Some(field) = field {
@@ -185,6 +190,7 @@ impl Extensions {
                 SETTINGS => found.settings = KeptSettings::decode(field)?,
                 STORE_ARRAY => found.store_array = Some(StoreArrayField::decode(field)?),
                 SHADOWS_FROM => found.shadows_from = Some(Lsn(Reader::new(field).varint()?)),
+                ARCHIVED => found.archived = Some(Lsn(Reader::new(field).varint()?)),
                 ARCHIVE_GAP => found.archive_gap = Some(Lsn(Reader::new(field).varint()?)),
                 _ => {
                     return Err(Malformed {
@@ -239,6 +245,15 @@ mod tests {
         shadows.encode(&mut bytes);
         assert_eq!(bytes, b"\x0a\x02\xac\x02");
         assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(shadows));
+    }
+
+    #[test]
+    fn how_far_the_archive_is_has_golden_bytes() {
+        let archived = Extensions { archived: Some(Lsn(300)), ..Extensions::default() };
+        let mut bytes = Vec::new();
+        archived.encode(&mut bytes);
+        assert_eq!(bytes, b"\x0b\x02\xac\x02");
+        assert_eq!(Extensions::decode(&mut Reader::new(&bytes)), Ok(archived));
     }
 
     #[test]
@@ -302,7 +317,7 @@ mod tests {
         assert_eq!(bytes_of_settings, b"\x08\x02\x01\x01");
         assert_eq!(Extensions::decode(&mut Reader::new(&bytes_of_settings)), Ok(kept));
         assert_eq!(Extensions::decode(&mut Reader::new(&[])), Ok(Extensions::default()));
-        assert!(Extensions::decode(&mut Reader::new(b"\x0b\x00")).is_err(), "unknown");
+        assert!(Extensions::decode(&mut Reader::new(b"\x0c\x00")).is_err(), "unknown");
         assert!(Extensions::decode(&mut Reader::new(b"\x02\x01a\x01\x01\x05")).is_err(), "out of order");
         for cut in 1..bytes.len() {
             let cut = Extensions::decode(&mut Reader::new(&bytes[..cut]));

@@ -134,8 +134,9 @@ impl ArchiveSettings {
         self
     }
     /// Opens a database that crashed while its archive may have had commits which the log's devices
-    /// lack, without that archive. Those commits are lost. Where the archive is not needed this
-    /// changes nothing. Default: no.
+    /// lack, without that archive. Those commits are lost. If the directory holds no log, or ends
+    /// before the log that was archived, the archive begins there anew, or goes on behind a gap.
+    /// Where the archive is as it was left this changes nothing. Default: no.
     #[must_use]
     pub fn lost(mut self, lost: bool) -> ArchiveSettings {
         self.lost = lost;

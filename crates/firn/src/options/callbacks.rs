@@ -73,6 +73,8 @@ pub enum LogEventKind {
     Redundant,
     /// Log that only the archive still needed cannot be read any more: the archive has a gap.
     Unarchived,
+    /// The archive takes no log at the moment. It is tried again, and the log is retained for it.
+    ArchiveFails,
 }
 
 /// An event among the log's devices.

@@ -309,7 +309,7 @@ mod tests {
                 lsn += 100;
             }
             writer.seal().expect("sealed");
-            let found = survey(dir.path(), false, &mut |_, _| {}).expect("surveyed");
+            let found = survey(dir.path(), None, &mut |_, _| {}).expect("surveyed");
             assert_eq!((found.damage, found.stretches), (Vec::new(), vec![(Lsn(4096), Lsn(lsn))]));
             assert_eq!(found.segments.iter().map(|segment| segment.images).sum::<u64>(), 60);
             let mut images = Images::find(&[dir.path()], DATABASE, image_bytes, &|_| true).expect("found");
@@ -329,7 +329,7 @@ mod tests {
             let error = images.read(&written[4].0, &mut out).expect_err("it is damaged");
             assert_eq!(error.kind, LogErrorKind::Damaged);
             assert!(error.message.contains("page 101") && error.message.contains("log-00"), "{error}");
-            let found = survey(dir.path(), false, &mut |_, _| {}).expect("surveyed");
+            let found = survey(dir.path(), None, &mut |_, _| {}).expect("surveyed");
             assert_eq!(found.damage.len(), 1, "{:?}", found.damage);
             assert_eq!(found.stretches, [(Lsn(4096), Lsn(lsn))], "the log is whole");
         }

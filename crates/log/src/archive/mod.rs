@@ -49,5 +49,5 @@ pub use images::{Image, Images};
 pub use records::ArchiveRecords;
 pub use source::Archived;
 pub use stream::{ArchiveLog, Next};
-pub use survey::{SegmentInfo, Survey, survey};
+pub use survey::{NamedImages, SegmentInfo, Survey, survey};
 pub use writer::ArchiveWriter;

@@ -8,7 +8,7 @@
 
 use crate::archive::files::{ArchiveFiles, named};
 use crate::archive::format::{CHUNK_BYTES_MAX, CHUNK_HEADER, ChunkHeader, ChunkKind, SegmentHeader, UNIT};
-use crate::archive::images::List;
+use crate::archive::images::{Image, List};
 use crate::block::database_tag;
 use crate::error::{LogError, LogErrorKind};
 use firndb_base::Lsn;
@@ -35,8 +35,8 @@ pub(crate) struct SegmentReader {
     pub sealed: bool,
     /// Offsets at which acknowledged chunks are damaged.
     pub damaged: Vec<u64>,
-    /// Images passed over.
-    pub images: u64,
+    /// Images passed over, by their lists.
+    pub images: Vec<Image>,
 }
 
 /// Result of opening a segment's file.
@@ -76,7 +76,7 @@ impl SegmentReader {
             chunk_at: 0,
             sealed: false,
             damaged: Vec::new(),
-            images: 0,
+            images: Vec::new(),
         })))
     }
 
@@ -145,7 +145,7 @@ impl SegmentReader {
                         ChunkKind::Images => {
                             let from = self.chunk_at + CHUNK_HEADER;
                             let list = List::decode(&self.buf[from..from + chunk.len]);
-                            self.images += list.map_or(0, |list| list.images.len() as u64);
+                            self.images.extend(list.into_iter().flat_map(|list| list.images));
                             reread = false;
                         }
                     }

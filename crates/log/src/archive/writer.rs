@@ -31,6 +31,8 @@ pub struct ArchiveWriter {
     resume: Lsn,
     /// Where the archive ended before log was given up; set until a segment records it.
     gap_from: Option<Lsn>,
+    /// First LSN behind the last intact chunk of log that was found at opening.
+    reach: Option<Lsn>,
     /// The epoch of the last chunk.
     mark: Option<EpochMark>,
     time_us: u64,
@@ -77,6 +79,7 @@ impl ArchiveWriter {
             end: None,
             resume: Lsn::ZERO,
             gap_from: None,
+            reach: None,
             mark: None,
             time_us: 0,
             buf: AlignedBuf::zeroed(CHUNK_BYTES_MAX),
@@ -84,7 +87,8 @@ impl ArchiveWriter {
         };
         if let Some(found) = newest(&writer.files, database)? {
             (writer.end, writer.resume) = (Some(found.end), found.resume);
-            (writer.mark, writer.time_us) = (Some(found.mark), found.time_us);
+            (writer.mark, writer.time_us, writer.reach) =
+                (Some(found.mark), found.time_us, Some(found.reach));
         }
         writer.rewind();
         Ok(writer)
@@ -109,6 +113,13 @@ impl ArchiveWriter {
     #[must_use]
     pub fn resume(&self) -> Option<Lsn> {
         self.end.map(|_| self.resume)
+    }
+
+    /// Where the archive ended when it was opened, whatever is damaged before that; `None` if it
+    /// was empty.
+    #[must_use]
+    pub fn reach(&self) -> Option<Lsn> {
+        self.reach
     }
 
     /// The epoch of the last chunk.
@@ -137,7 +148,8 @@ impl ArchiveWriter {
     /// Appends a piece of the stream, durably. `now_us` is the current time, which may go
     /// backwards: the times written never do.
     ///
-    /// Errors: `Full` if the volume is, `Failed`. To try again, call [`ArchiveWriter::rewind`], and
+    /// Errors: `Full` if the volume is; `BadArgument` if the segments are gone from the directory;
+    /// `Failed`. To try again, call [`ArchiveWriter::rewind`], and
     /// follow the log from [`ArchiveWriter::end`] on.
     pub fn append(&mut self, piece: Piece, bytes: &[u8], now_us: u64) -> Result<(), LogError> {
         let Piece { mark, first, resume } = piece;
@@ -211,6 +223,12 @@ impl ArchiveWriter {
             Some(current) if current.free() >= needed => return Ok(current.free()),
             Some(_) => self.seal()?,
             None => {}
+        }
+        if self.mark.is_some() && !self.files.holds_any() {
+            return Err(LogErrorKind::BadArgument.error(format!(
+                "{} has no segment any more: is its volume mounted?",
+                self.files.directory().display()
+            )));
         }
         // A segment may be too small for one large image.
         let bytes = self.segment_bytes.max(needed as u64 + 2 * unit);

@@ -73,7 +73,7 @@ fn every_record_of_every_epoch_is_there_up_to_any_lsn() {
             // An LSN within a group ends before it.
             check(directory.path(), &bed.model, a.min(b), Lsn(a.max(b).0 + rng.below(3)));
         }
-        let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+        let found = survey(directory.path(), Some(&|_, _| Ok(Vec::new())), &mut |_, _| {}).unwrap();
         assert_eq!(found.damage, Vec::<String>::new());
         assert_eq!(found.stretches.len(), 1);
         assert_eq!(found.stretches[0].0, Lsn::FIRST);
@@ -183,7 +183,7 @@ fn damaged_and_cut_segments_are_reported_with_the_lsn_and_never_shorten_the_arch
         drain(&mut tail, &mut archive, 4096, 1);
     }
     archive.seal().unwrap();
-    let whole = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+    let whole = survey(directory.path(), Some(&|_, _| Ok(Vec::new())), &mut |_, _| {}).unwrap();
     assert!(whole.segments.len() >= 4 && whole.damage.is_empty());
     let end = whole.stretches[0].1;
     for (place, segment) in whole.segments.iter().enumerate() {
@@ -199,7 +199,7 @@ fn damaged_and_cut_segments_are_reported_with_the_lsn_and_never_shorten_the_arch
                 broken[at] ^= 1 << rng.below(8);
             }
             std::fs::write(&segment.path, &broken).unwrap();
-            let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+            let found = survey(directory.path(), Some(&|_, _| Ok(Vec::new())), &mut |_, _| {}).unwrap();
             let intact = found.stretches == whole.stretches && found.records == whole.records;
             let sealed = found.segments.iter().all(|segment| segment.sealed)
                 && found.segments.len() == whole.segments.len();
@@ -266,7 +266,7 @@ fn a_gap_that_was_declared_is_told_from_damage() {
     archive.skip_to(lost_to);
     bed.append_durably(&mut rng, 10);
     drain(&mut tail, &mut archive, 4096, 1);
-    let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+    let found = survey(directory.path(), Some(&|_, _| Ok(Vec::new())), &mut |_, _| {}).unwrap();
     assert_eq!(found.stretches, [(Lsn::FIRST, lost_from), (lost_to, bed.log.durable())]);
     assert_eq!(found.damage, Vec::<String>::new(), "declared, hence no damage");
     assert_eq!(check(directory.path(), &bed.model, Lsn::FIRST, lost_from), lost_from);
@@ -315,7 +315,7 @@ fn after_a_failed_write_the_log_goes_on_in_another_segment() {
         drain(&mut tail, &mut archive, 6000, 1);
         assert!(failures > 0, "the fault was met");
         assert_eq!(check(directory.path(), &bed.model, Lsn::FIRST, Lsn::MAX), bed.log.durable());
-        let found = survey(directory.path(), true, &mut |_, _| {}).unwrap();
+        let found = survey(directory.path(), Some(&|_, _| Ok(Vec::new())), &mut |_, _| {}).unwrap();
         assert!(found.damage.is_empty(), "{:?}", found.damage);
     }
 }

@@ -79,7 +79,8 @@ impl Store {
         self.state.lock().space.shadows.of_records(records)
     }
 
-    /// LSN of the newest record of a shadow that was not held when it was appended.
+    /// LSN of the newest record of a shadow that was not held when it was appended, or of those
+    /// before the opening that recovery has passed here.
     #[must_use]
     pub fn newest_shadow_not_held(&self) -> Option<Lsn> {
         self.state.lock().space.shadows.newest_not_held
@@ -172,6 +173,7 @@ impl Store {
         let from = records::held_from(record)?;
         state.space.shadows.forget_before(from);
         if from.is_none() {
+            state.space.shadows.newest_not_held = Some(lsn);
             return Ok(());
         }
         // The others were cut off since: their images are gone.
@@ -182,6 +184,14 @@ impl Store {
         state.space.shadows.forget_oldest(MOST);
         images.iter().for_each(|image| state.space.unlearn(self.geometry.group_of_place(image.place)));
         Ok(())
+    }
+
+    /// Notes that the places that the record at `lsn` names are not held, if it is one of shadows:
+    /// for recovery, instead of [`Store::redo_held_shadows`].
+    pub fn redo_shadows_not_held(&self, lsn: Lsn, record: Record<'_>) {
+        if record.kind == Kind::PAGES_SHADOWED {
+            self.state.lock().space.shadows.newest_not_held = Some(lsn);
+        }
     }
 
     /// Counts a write of `count` shadows; `None` if as many places may not be held as that takes.

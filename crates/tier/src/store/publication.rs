@@ -136,7 +136,8 @@ impl Store {
                 .apply(&self.geometry, (appended.first, record), changes)
                 .expect("checked before it was appended, under the same hold of `order`");
             if publication.kind() == Kind::PAGES_SHADOWED {
-                match state.space.shadows.from {
+                // Both what the record says and what holds by now: either may have changed.
+                match held_from.and(state.space.shadows.from) {
                     Some(_) => {
                         let images = images_of(appended.first, changes);
                         state.space.hold_shadows(&self.geometry, &images);

@@ -1,9 +1,11 @@
 //! One step of the archiver: follows the log from the archive's end, and appends what is due.
 
-use crate::backup::archive::{Archive, PAUSE, Work, open_writer, refuse_the_future};
+use crate::backup::archive::{Archive, PAUSE, Work, lacks, open_writer, refuse_the_future};
 use crate::engine::Engine;
+use crate::engine::archiver::Archiver;
 use crate::error::{Error, ErrorKind};
 use crate::options::archive::ArchiveSettings;
+use crate::options::callbacks::LogEventKind;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, Progress};
@@ -30,7 +32,13 @@ impl Archive {
             let writer = open_writer(&self.directory, self.database, &self.options)?;
             refuse_the_future(&writer, &engine.superblock.lock(), engine.log.end())
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
+            if let Some(sentence) = lacks(&writer, &self.directory, engine.retention.archive_end()) {
+                return Err(LogError::new(LogErrorKind::BadArgument, sentence));
+            }
             (work.writer, work.unwritten) = (Some(writer), None);
+            // There may be nothing to write for long.
+            self.status.lock().failing = None;
+            *self.failing_since.lock() = None;
         }
         self.give_up_unreadable(engine, work);
         if work.tail.is_none() || engine.retention.archive().is_none() {
@@ -147,7 +155,7 @@ impl Archive {
             work.early_at = Some(clock::now());
         }
         work.waiting_since = None;
-        (work.not_before, work.pause) = (None, PAUSE.0);
+        (work.not_before, work.pause, work.is_reported) = (None, PAUSE.0, false);
         engine.retention.archived(piece.resume);
         engine.settle_shadow_holds();
         let mut status = self.status.lock();
@@ -218,13 +226,8 @@ impl Archive {
         // Neither the hold nor the log that it retains changes under the superblock's lock.
         let (identity, from) = {
             let superblock = engine.superblock.lock();
-            let held = engine.retention.archive().unwrap_or_else(|| {
-                // The hold was revoked: the log before it may be gone. Durable log always ends with
-                // a whole group.
-                let on_devices = engine.log.on_devices();
-                engine.retention.hold_archive(on_devices);
-                on_devices
-            });
+            // If it was revoked meanwhile, the next step begins it anew.
+            let Some(held) = engine.retention.archive() else { return Ok(None) };
             (superblock.log_identity(), held)
         };
         let archived = writer.resume();
@@ -290,6 +293,9 @@ impl Archive {
         self.failing_since.lock().get_or_insert_with(clock::now);
         drop(status);
         self.moved.notify_all();
+        if !std::mem::replace(&mut work.is_reported, true) {
+            engine.report_log_event(LogEventKind::ArchiveFails, None, self.trouble());
+        }
     }
 }
 

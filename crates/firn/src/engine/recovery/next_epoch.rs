@@ -28,6 +28,8 @@ impl Opening<'_> {
         let epoch = superblock.open_epoch(start);
         superblock.clean = false;
         superblock.extensions.settings = options.kept();
+        // The archive may have been given up as lost.
+        superblock.extensions.archived = self.retention.archive_end();
         let copies = options.log.copies.unwrap_or(usize::from(superblock.copies()));
         let now = copies.min(superblock.members.len());
         superblock.want_copies(copies as u8, start, now as u8);

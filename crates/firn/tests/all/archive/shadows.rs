@@ -1,6 +1,8 @@
 //! Shadows beside archives and backups: no log has their content, so both copy their images, and
 //! their places are held until then. Any commit is restored.
 
+mod not_held;
+
 use crate::page_files::{PAGE, recovering, settle, tiny};
 use crate::support::bed::Bed;
 use firndb::device::{CrashPlan, Survival};

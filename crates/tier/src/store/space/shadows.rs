@@ -28,7 +28,7 @@ pub struct ShadowImage {
 pub(crate) struct Shadows {
     /// Those are held whose records lie at or after this LSN; `None`: none are.
     pub from: Option<Lsn>,
-    /// The newest record that was appended when none were.
+    /// The newest record whose images are not held.
     pub newest_not_held: Option<Lsn>,
     records: BTreeMap<Lsn, Vec<ShadowImage>>,
     /// The record of each place.

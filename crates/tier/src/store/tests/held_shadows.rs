@@ -10,10 +10,10 @@ use crate::store::space::shadows::{ShadowImage, Shadows};
 use crate::store::{Journal, Placement, Policy, Store, shadows_of};
 use crate::testing::Took;
 use firndb_base::rng::Rng;
-use firndb_base::sync::Arc;
+use firndb_base::sync::{Arc, OnceLock, Weak};
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{Device, MemoryDevice};
-use firndb_log::Kind;
+use firndb_log::{Appended, Kind, LogError, Record};
 
 /// Allocates pages and writes shadows of them; returns those that were taken.
 fn shadow(store: &Store, log: &TestLog, count: usize) -> Vec<PageId> {
@@ -178,6 +178,58 @@ fn recovery_holds_no_more_than_was_held_with_the_newest_record() {
         }
         assert_eq!(all(&store).len(), expected);
     }
+}
+
+/// A log under which a hold begins between the encoding of a record of shadows and its append.
+struct Racing {
+    log: Arc<TestLog>,
+    store: OnceLock<Weak<Store>>,
+}
+
+impl Journal for Racing {
+    fn append(&self, record: Record<'_>) -> Result<Appended, LogError> {
+        let store = self.store.get().and_then(Weak::upgrade);
+        if let Some(store) = store.filter(|_| record.kind == Kind::PAGES_SHADOWED) {
+            let (beginning, from) = (store.clone(), self.log.end());
+            // It waits for this append, which is made under `order`.
+            std::thread::spawn(move || beginning.hold_shadows(Some(from)));
+            while store.state.lock().space.shadows.from.is_none() {
+                std::thread::yield_now();
+            }
+        }
+        self.log.append(record)
+    }
+    fn wait_for_buffer(&self, bytes: u64) -> Result<(), LogError> {
+        self.log.wait_for_buffer(bytes)
+    }
+    fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
+        self.log.flush(lsn)
+    }
+    fn durable(&self) -> Lsn {
+        self.log.durable()
+    }
+    fn end(&self) -> Lsn {
+        self.log.end()
+    }
+    fn has_spare(&self) -> bool {
+        self.log.has_spare()
+    }
+}
+
+/// Cause: the record said what held before its append, and its places were held by what held after
+/// it. Effect: a restart gave up images that had been held, and the archive went on over them.
+#[test]
+fn a_hold_that_begins_beside_an_append_holds_none_of_its_images() {
+    let log = TestLog::new();
+    let racing = Arc::new(Racing { log: log.clone(), store: OnceLock::new() });
+    let store = Store::create_with(Arc::new(MemoryDevice::new("store")), DATABASE, options(), LAYOUT, POLICY);
+    let store = Arc::new(store.unwrap());
+    store.attach_journal(racing.clone());
+    racing.store.set(Arc::downgrade(&store)).expect("set once");
+    assert_eq!(shadow(&store, &log, 2).len(), 2);
+    let records = log.records();
+    let record = records.iter().find(|logged| logged.kind == Kind::PAGES_SHADOWED).unwrap();
+    assert_eq!((all(&store), store.newest_shadow_not_held()), (Vec::new(), Some(record.lsn)));
 }
 
 /// Allocates, writes, frees, shadows, empties, cuts off, holds less, and restarts, at random; what
