@@ -40,6 +40,9 @@ pub fn install() -> Result<&'static AtomicBool, Failure> {
 fn become_handler(new: Handler) -> Result<(), Failure> {
     let mut now = handler();
     if *now == Handler::None {
+        // The handler needs a thread. Without one the signal ends the process, as a crash does.
+        let Ok(thread) = std::thread::Builder::new().spawn(|| ()) else { return Ok(()) };
+        let _ = thread.join();
         ctrlc::set_handler(handle)
             .map_err(|error| Failure::new(format!("cannot take over Ctrl-C: {error}")))?;
     }

@@ -124,7 +124,8 @@ impl Index {
         Ok(index.tree.estimate(range.low(), range.high(), counted)?)
     }
 
-    /// Whether a transaction may read it: it is complete, and was before the transaction's snapshot.
+    /// Whether a transaction may read it: it is complete, and was so before the transaction's
+    /// snapshot.
     pub fn is_readable_by(&self, txn: &Transaction) -> Result<bool, TableError> {
         let state = self.table.shared.state()?;
         Ok(self.live(&state)?.check_readable(txn).is_ok())

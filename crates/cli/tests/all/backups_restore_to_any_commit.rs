@@ -97,10 +97,9 @@ fn an_empty_directory_in_the_place_of_the_archive_is_shown_until_the_archive_is_
     opened.close().unwrap();
     std::fs::rename(&archive, dir.path().join("away")).unwrap();
     std::fs::create_dir(&archive).unwrap();
-    let json = dir.path().join("out.json");
     run(&db, "archive status {db}").ended(0).says("FAILING").says("not mounted");
-    run(&db, &format!("stat {{db}} --json {}", json.display())).ended(0).says("FAILING");
-    let stat: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    run(&db, "stat {db}").ended(0).says("FAILING");
+    let stat: Value = serde_json::from_str(&run(&db, "stat {db} --json").ended(0).out).unwrap();
     assert!(stat["archive"]["failing"].as_str().unwrap().contains("firn archive forget"), "{stat}");
     run(&db, "archive forget {db}").ended(0);
     open().close().unwrap();

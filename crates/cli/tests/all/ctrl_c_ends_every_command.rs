@@ -102,12 +102,7 @@ fn a_restore_that_is_interrupted_is_begun_anew_by_the_same_command() {
     });
     ran.warns("into the same directory");
     run(&new, "check {db}").ended(1).warns("restore it again, into the same directory");
-    let ran = run(&db, &command).ended(0).says("restored database");
-    assert!(
-        !ran.out.contains("last commit"),
-        "a backup of a quiet database has none in its log: {}",
-        ran.out
-    );
+    run(&db, &command).ended(0).says("restored database");
     run(&new, "check {db}").ended(0).says("no damage found");
 }
 
