@@ -272,19 +272,21 @@ impl Source<'_> {
     /// The last group that is completely whole. `None` in an empty cache.
     fn last_group(&self, durable: Serial) -> Result<Option<GroupHeader>, TierError> {
         let Some(mut last) = self.some_group(durable)? else { return Ok(None) };
-        while let Some(next) = self.header_of(last.serial.next())? {
+        while let Some(next) = self.header_behind(last.serial.next()) {
             last = next;
         }
         // One group is written at a time: if there is a group behind a gap, the gap is no torn end.
-        if let Some(beyond) = self.header_of(Serial(last.serial.0 + 2))? {
+        if let Some(beyond) = self.header_behind(Serial(last.serial.0 + 2)) {
             return Err(self.damaged(format!(
                 "group {} cannot be read, and {} can",
                 beyond.serial.0 - 1,
                 beyond.serial.0
             )));
         }
-        if self.is_whole(&last)? {
-            return Ok(Some(last));
+        match self.is_whole(&last) {
+            Ok(true) => return Ok(Some(last)),
+            Err(error) if last.serial <= durable => return Err(error),
+            _ => {}
         }
         if last.serial <= durable {
             return Err(self.damaged(format!("group {}, which was durable, is not whole", last.serial.0)));
@@ -321,6 +323,12 @@ impl Source<'_> {
     fn header_at(&self, serial: Serial) -> Result<Option<GroupHeader>, TierError> {
         let found = self.headers_at(serial, 1)?.pop().expect("one was asked for");
         Ok(found.filter(|found| found.serial.0 % self.geometry.groups == serial.0 % self.geometry.groups))
+    }
+    /// The header of a group that is not known to be durable. `None` also if its place cannot be
+    /// read: a group that was torn there, or that the ring left behind, is not needed, and for what
+    /// a whole one held the log is still kept.
+    fn header_behind(&self, serial: Serial) -> Option<GroupHeader> {
+        self.header_of(serial).ok().flatten()
     }
     fn header_of(&self, serial: Serial) -> Result<Option<GroupHeader>, TierError> {
         Ok(self.header_at(serial)?.filter(|found| found.serial == serial))

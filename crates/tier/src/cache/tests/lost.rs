@@ -2,6 +2,7 @@
 //! everything else continues.
 
 use super::harness::*;
+use crate::cache::geometry::Serial;
 use crate::error::TierErrorKind;
 use crate::page_cache::PageCache;
 use crate::page_cache::policy::CachePolicy;
@@ -247,6 +248,38 @@ fn a_device_that_reads_nothing_any_more_loses_no_page() {
     rig.compare();
     go_round(&mut rig, &pages);
     rig.compare();
+}
+
+/// Before, the opening failed.
+#[test]
+fn bad_blocks_behind_the_durable_groups_do_not_prevent_an_opening() {
+    let (mut rig, _, pages, _) = with_bad_image();
+    rig.cache.sync().unwrap();
+    let reopened = |rig: &Rig, bad: Range<u64>, durable| {
+        let inner = Arc::new(rig.cache_device.duplicate());
+        let device = Bad { inner, blocks: Arc::new(Mutex::new(vec![bad])) };
+        rig.reopened_on(Arc::new(device), CachePolicy::GroupSecondChance, durable)
+    };
+    let last = rig.cache.state().durable;
+    let header = |serial| {
+        let at = rig.cache.geometry.group_offset(Serial(serial));
+        at..at + 512
+    };
+    for serial in [last + 1, last + 2] {
+        let (_store, cache) = reopened(&rig, header(serial), last).unwrap();
+        compare(&cache, &rig.written);
+    }
+    // A hole before a group that can be read is still none.
+    let error = reopened(&rig, header(last - 1), last - 2).map(drop).unwrap_err();
+    assert_eq!(error.kind, TierErrorKind::Damaged);
+    // A group that is not known to be durable counts as torn if it cannot be read.
+    let before = rig.written.clone();
+    assert!(rig.write(&pages[..4]).iter().all(Result::is_ok));
+    let at = rig.cache.image_offset(pages[0]).unwrap();
+    let (_store, cache) = reopened(&rig, at..at + 512, last).unwrap();
+    assert_eq!(cache.state().durable, last);
+    compare(&cache, &before);
+    assert!(reopened(&rig, at..at + 512, last + 1).is_err(), "it was durable");
 }
 
 /// In a cache that can be rebuilt from the log no image is given up; only accesses to its page
