@@ -7,6 +7,7 @@ use crate::page_cache::header::CacheId;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::{CacheOptions, CacheSite, PageCache};
 use crate::page_tier::PageTier;
+use crate::store::Journal;
 use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
@@ -57,6 +58,19 @@ fn a_cache_comes_back_with_all_that_was_durable() {
         assert_eq!(after.pages_valid, before.pages_valid, "seed {seed}");
         assert_eq!(cache.state().durable, rig.cache.state().durable);
     }
+}
+
+/// A page that was allocated and read, and not written yet, is clean in the version of its
+/// allocation.
+#[test]
+fn no_group_is_written_before_the_log_of_its_clean_pages() {
+    let rig = Rig::new(small());
+    let pages = rig.allocate(4);
+    let (version, durable) = (rig.log.records().last().expect("the allocation").lsn, rig.log.durable());
+    assert!(durable <= version);
+    assert_eq!(rig.offer(&pages, &[version; 4], false), vec![Ok(Took::Taken); 4]);
+    assert_eq!(rig.cache.state().durable, 1, "a full group is written");
+    assert!(rig.log.durable() > version, "the next opening refuses it if the power fails now");
 }
 
 #[test]
