@@ -63,6 +63,11 @@ pub(crate) fn restore(
 ) -> Result<Restored, TierError> {
     let source = Source { device, header, geometry };
     let last = source.last_group(durable)?;
+    if last.as_ref().is_some_and(|last| last.serial > durable) {
+        // It may be in the drive's memory only, if the process ended before the sync that was to
+        // follow the write: from now on it counts as durable.
+        device.sync()?;
+    }
     let (front, rear) = match &last {
         Some(last) => (last.front, last.serial.next()),
         None => (Serial::FIRST, Serial::FIRST),

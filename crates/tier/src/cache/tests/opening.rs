@@ -12,7 +12,7 @@ use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId};
-use firndb_device::{Device, Durability, Fill, MemoryDevice};
+use firndb_device::{Counting, Device, Durability, Fill, MemoryDevice};
 
 const POLICY: CachePolicy = CachePolicy::GroupSecondChance;
 
@@ -71,6 +71,19 @@ fn no_group_is_written_before_the_log_of_its_clean_pages() {
     assert_eq!(rig.offer(&pages, &[version; 4], false), vec![Ok(Took::Taken); 4]);
     assert_eq!(rig.cache.state().durable, 1, "a full group is written");
     assert!(rig.log.durable() > version, "the next opening refuses it if the power fails now");
+}
+
+/// The process that wrote it may have ended before it synced the group.
+#[test]
+fn a_group_that_is_not_known_to_be_durable_is_synced_before_it_counts() {
+    let (rig, _) = round();
+    let durable = rig.cache.state().durable;
+    for (known, syncs) in [(durable, 0), (durable - 1, 1)] {
+        let device = Arc::new(Counting::new(Arc::new(rig.cache_device.duplicate())));
+        let (_store, cache) = rig.reopened_on(device.clone(), POLICY, known).unwrap();
+        assert_eq!(cache.state().durable, durable);
+        assert_eq!(device.snapshot().syncs, syncs);
+    }
 }
 
 #[test]
