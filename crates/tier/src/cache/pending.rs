@@ -41,7 +41,8 @@ struct OwedTombstone {
 /// Images and owed tombstones of groups that are not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// The least recovery LSN of a changed page in the group being filled.
+    /// The least recovery LSN of a changed page in the group being filled; `Lsn::MAX` if no log
+    /// redoes any.
     images_from: Option<Lsn>,
     /// Oldest first.
     owed: VecDeque<OwedTombstone>,

@@ -211,6 +211,21 @@ fn a_notice_replaces_no_image_of_the_same_version() {
     assert_eq!(read(&*rig.store, page).unwrap().0.0, version);
 }
 
+/// Before, the group was not written: the rescued page alone is no change.
+#[test]
+fn a_page_that_dram_still_had_is_durable_after_a_sync() {
+    let (mut rig, blocks, pages, at) = with_bad_image();
+    let victim = pages[70];
+    blocks.lock().unwrap().push(at);
+    go_round(&mut rig, &pages);
+    rig.cache.sync().unwrap();
+    assert_lost(&rig.cache, victim);
+    assert_eq!(rig.offer(&[victim], &[rig.written[&victim]], false), [Ok(Took::Taken)]);
+    rig.cache.sync().unwrap();
+    let (_store, cache) = rig.reopened(CachePolicy::GroupSecondChance).unwrap();
+    compare(&cache, &rig.written);
+}
+
 #[test]
 fn what_is_read_at_the_second_attempt_is_not_lost() {
     for fault in [Fault::Fail(DeviceErrorKind::Failed), Fault::BitRot { bits: 40 }] {
