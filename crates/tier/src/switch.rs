@@ -97,6 +97,11 @@ impl CacheSwitch {
         self.step_with(|cache| cache.leave_step())
     }
 
+    /// Has the cache write back what it keeps old log for ([`PageCache::write_back_before`]).
+    pub fn write_back_before(&self, lsn: Lsn) -> Result<(), TierError> {
+        self.step_with(|cache| cache.write_back_before(lsn).map(|()| Progress::Worked)).map(drop)
+    }
+
     /// Does something with whatever is uppermost.
     fn with<T>(&self, work: impl FnOnce(&dyn PageTier) -> T) -> T {
         match &*self.cache.read() {

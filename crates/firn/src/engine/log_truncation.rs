@@ -70,9 +70,10 @@ impl Engine {
 
     /// Writes pages back to the store for which the flash cache retains log from before `lsn`.
     pub fn write_back_from_cache(&self, lsn: Lsn) -> Result<(), Error> {
-        match self.tier.cache().filter(|_| self.options.cache.rebuildable.get()) {
-            Some(cache) => Ok(cache.write_back_before(lsn)?),
-            None => Ok(()),
+        match self.options.cache.rebuildable.get() {
+            // Through the switch: a change of the cache waits until it has ended.
+            true => Ok(self.tier.write_back_before(lsn)?),
+            false => Ok(()),
         }
     }
 

@@ -59,7 +59,7 @@ impl FlashCache {
             let now = self.counters.faults.load(firndb_base::sync::atomic::Ordering::Relaxed);
             if now > faults {
                 fault(format!(
-                    "{} clean pages in the flash cache {} are damaged; the store has them",
+                    "{} pages in the flash cache {} are damaged; the store has them",
                     now - faults,
                     self.device.info().name
                 ));

@@ -8,6 +8,9 @@
 //! either, nothing is decided: the group stays, and writing stops with an error, since a device
 //! that is gone, or another one in its place, would make every page lost.
 //!
+//! A restart finds an image dirty by its group's header also if the store took it before: writing
+//! back ahead of the front changes no header. Such an image is not missed: the store has it.
+//!
 //! In a cache that can be rebuilt from the log no image is given up, since nothing is lost: the
 //! group stays, and other pages by-pass the cache until the database is opened without it.
 //!
@@ -31,6 +34,8 @@ const ATTEMPTS: u32 = 3;
 pub(crate) enum Reread {
     /// The image was read; `sealed` holds it.
     Found(Seal),
+    /// The store has this version, or a newer one.
+    Stored,
     /// The image is lost. Its version.
     Lost(Lsn),
 }
@@ -63,6 +68,9 @@ impl FlashCache {
                 return Err(cause);
             }
         }
+        if self.store_has(page, hit) {
+            return Ok(Reread::Stored);
+        }
         if self.is_rebuildable() {
             // The header can be read: only this place is bad.
             let kind =
@@ -78,6 +86,14 @@ impl FlashCache {
         }
         let version = self.version_in_header(serial, index, page).ok_or(cause)?;
         Ok(Reread::Lost(version))
+    }
+
+    /// Whether the store has the version of a dirty image that cannot be read, or a newer one. The
+    /// group's header gives the version.
+    pub(crate) fn store_has(&self, page: PageId, hit: Hit) -> bool {
+        let named = self.version_in_header(hit.serial, self.geometry.index_of(hit.slot), page);
+        let version = named.filter(|version| hit.word.may_be(*version));
+        version.is_some() && self.store.version_of(page).is_ok_and(|found| found >= version)
     }
 
     /// The version that the group's header gives for its image `index`, if the header can be read.

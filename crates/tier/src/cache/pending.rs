@@ -41,7 +41,8 @@ struct OwedTombstone {
 /// Images and owed tombstones of groups that are not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// The least recovery LSN of a changed page in the group being filled.
+    /// The least recovery LSN of a changed page in the group being filled; `Lsn::MAX` if no log
+    /// redoes any.
     images_from: Option<Lsn>,
     /// Oldest first.
     owed: VecDeque<OwedTombstone>,
@@ -49,8 +50,10 @@ pub(crate) struct Pending {
     owed_added: u64,
     /// Recently freed pages of which images were removed from the directory.
     freed: Vec<PageId>,
-    /// End of the newest log record that made an image invalid. The next group's front may pass
-    /// that image, so the group is not written before the log is durable to here.
+    /// End of the newest log record that made an image invalid: the next group's front may pass
+    /// that image. Or the newest version of a clean page, which may be an allocation that is not
+    /// durable yet: a restart refuses versions from behind the log. The group is not written before
+    /// the log is durable to here.
     log_end: Lsn,
 }
 
@@ -91,6 +94,10 @@ impl Pending {
     /// Notes that a version newer than those in durable groups joined the group being filled.
     pub(crate) fn add_image(&mut self, recovery_lsn: Lsn) {
         self.images_from = Some(self.images_from.map_or(recovery_lsn, |from| from.min(recovery_lsn)));
+    }
+    /// Notes that a clean page of this version joined the group being filled.
+    pub(crate) fn add_clean(&mut self, version: Lsn) {
+        self.log_end = self.log_end.max(Lsn(version.0 + 1));
     }
     /// Owes a tombstone: no image of the page in groups up to the one being filled may be found
     /// after a crash. The log from `needed_from` on ensures it until a header does.

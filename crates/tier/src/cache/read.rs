@@ -183,6 +183,12 @@ impl FlashCache {
                 self.directory.forget(read.page, hit.slot, hit.word);
                 Settled::Missed
             }
+            // It has this one, too. The image stays in the directory: the thread that replaces its
+            // group makes the store's record durable first.
+            Err(_) if self.store_has(read.page, hit) => {
+                add(&self.counters.faults, 1);
+                Settled::Missed
+            }
             Err(error) => {
                 read.outcome = Err(error);
                 Settled::Done

@@ -129,19 +129,30 @@ impl FlashCache {
         }
         let (bufs, outcomes) = self.read_images(&hits);
         let mut writes: Vec<PageWrite<'_>> = Vec::with_capacity(hits.len());
+        let (mut offered, mut stored) = (Vec::with_capacity(hits.len()), Vec::new());
         for (((_, hit), buf), outcome) in hits.iter().zip(&bufs).zip(outcomes) {
-            outcome?;
             let skip = self.reach(*hit).skip;
             let sealed = &buf[skip..skip + SEAL_BYTES + self.geometry.page_size];
-            let Seal { page, version, since, .. } = self.verify(hit.word.page(), *hit, sealed)?;
-            // The image is durable here until the store's record of it is.
-            let write = PageWrite::back(page, version, Lsn::MAX, &sealed[SEAL_BYTES..]);
-            writes.push(write.changed_since(since.base, since.changes));
+            let seal = outcome.map_err(TierError::from);
+            match seal.and_then(|()| self.verify(hit.word.page(), *hit, sealed)) {
+                Ok(Seal { page, version, since, .. }) => {
+                    // The image is durable here until the store's record of it is.
+                    let write = PageWrite::back(page, version, Lsn::MAX, &sealed[SEAL_BYTES..]);
+                    writes.push(write.changed_since(since.base, since.changes));
+                    offered.push(*hit);
+                }
+                Err(_) if self.store_has(hit.word.page(), *hit) => stored.push(*hit),
+                Err(error) => return Err(error),
+            }
         }
         self.store.write_batch(&mut writes);
         ring.written_back_end = ring.written_back_end.max(self.store.records_end());
+        for hit in stored {
+            self.directory.clean(hit.word.page(), hit.slot, hit.word);
+            lacking.set(hit.slot, NOTHING);
+        }
         let (mut written, mut outcome) = (0, Ok(()));
-        for (write, (_, hit)) in writes.iter().zip(&hits) {
+        for (write, hit) in writes.iter().zip(offered) {
             match &write.outcome {
                 // Its map page is damaged, so redo could not rebuild it either: no log is held for
                 // it, and the next call tries again.

@@ -108,7 +108,7 @@ impl FlashCache {
     /// Reads those of the group's images that are needed, and verifies them.
     fn read_leaving(
         &self,
-        ring: &Ring,
+        ring: &mut Ring,
         leaving: &mut [Leaving],
         scratch: &mut AlignedBuf,
     ) -> Result<(), TierError> {
@@ -141,6 +141,12 @@ impl FlashCache {
                     let sealed = &mut scratch[at..at + SEAL_BYTES + self.geometry.page_size];
                     match self.reread(ring.front, index, image, sealed, cause)? {
                         Reread::Found(seal) => (image.version, image.since) = (seal.version, seal.since),
+                        Reread::Stored => {
+                            add(&self.counters.faults, 1);
+                            image.fate = Fate::Discard;
+                            // No header passes the image before the store's record is durable.
+                            ring.written_back_end = ring.written_back_end.max(self.store.records_end());
+                        }
                         Reread::Lost(version) => {
                             (image.version, image.lost, image.fate) = (version, true, Fate::Discard);
                         }

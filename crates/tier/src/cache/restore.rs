@@ -27,7 +27,8 @@ use std::ops::Range;
 
 /// Headers read in one batch.
 const HEADERS_AT_ONCE: u64 = 64;
-/// Entries read at a time; memory holds twice this number beside the directory.
+/// Entries and tombstones read at a time, or those of one segment or batch more; memory holds twice
+/// this number beside the directory.
 const ENTRIES_AT_ONCE: usize = 1 << 18;
 /// Images passed to the directory at a time.
 const IMAGES_AT_ONCE: usize = 1024;
@@ -62,6 +63,11 @@ pub(crate) fn restore(
 ) -> Result<Restored, TierError> {
     let source = Source { device, header, geometry };
     let last = source.last_group(durable)?;
+    if last.as_ref().is_some_and(|last| last.serial > durable) {
+        // It may be in the drive's memory only, if the process ended before the sync that was to
+        // follow the write: from now on it counts as durable.
+        device.sync()?;
+    }
     let (front, rear) = match &last {
         Some(last) => (last.front, last.serial.next()),
         None => (Serial::FIRST, Serial::FIRST),
@@ -83,7 +89,7 @@ pub(crate) fn restore(
     if place.is_some() {
         segment::forget(device, geometry, geometry.segment_of(rear))?;
     }
-    let mut groups = Groups { source: &source, front, rear, number: geometry.segment_of(front), buf };
+    let mut groups = Groups { source: &source, front, rear, next: front, buf };
     let mut some = groups.next()?;
     while !some.is_empty() {
         some = restored.take(&source, &some, &log, &mut || groups.next())?;
@@ -111,8 +117,7 @@ struct Groups<'a> {
     source: &'a Source<'a>,
     front: Serial,
     rear: Serial,
-    /// The next segment.
-    number: u64,
+    next: Serial,
     buf: AlignedBuf,
 }
 
@@ -120,22 +125,24 @@ impl Groups<'_> {
     /// The next groups; none at the end.
     fn next(&mut self) -> Result<Vec<GroupHeader>, TierError> {
         let geometry = self.source.geometry;
-        let (mut some, mut entries) = (Vec::new(), 0);
-        while self.number <= geometry.segment_of(self.rear) && entries < ENTRIES_AT_ONCE {
-            let first = Serial(self.number * geometry.segment_groups).max(self.front);
-            let end = Serial((self.number + 1) * geometry.segment_groups).min(self.rear);
-            let complete = geometry.segment_of(end) > self.number;
+        let (mut some, mut count) = (Vec::new(), 0);
+        while self.next < self.rear && count < ENTRIES_AT_ONCE {
+            let number = geometry.segment_of(self.next);
+            let first = Serial(number * geometry.segment_groups).max(self.front);
+            let end = Serial((number + 1) * geometry.segment_groups).min(self.rear);
+            // A segment that is not in its place is looked for once.
+            let may_be_there = self.next == first && geometry.segment_of(end) > number;
             let segment =
-                if complete { segment_in_place(self.source, self.number, &mut self.buf)? } else { None };
+                if may_be_there { segment_in_place(self.source, number, &mut self.buf)? } else { None };
             let headers = match segment {
                 Some(headers) => headers,
-                None => self.source.headers(first, end)?,
+                None => self.source.headers(self.next, end)?,
             };
             for header in headers.into_iter().filter(|header| header.serial >= first) {
-                entries += header.entries.len();
+                count += header.entries.len() + header.tombstones.len();
+                self.next = header.serial.next();
                 some.push(header);
             }
-            self.number += 1;
         }
         Ok(some)
     }
@@ -190,9 +197,13 @@ impl Restored {
             self.segment = SegmentBuilder::begin(geometry, self.rear);
             return Ok(());
         }
-        for header in source.headers(first, self.rear)? {
-            let complete = self.segment.add(geometry, source.header.cache, &header);
-            assert!(complete.is_none(), "the rear lies in this segment");
+        let mut next = first;
+        while next < self.rear {
+            for header in source.headers(next, self.rear)? {
+                let complete = self.segment.add(geometry, source.header.cache, &header);
+                assert!(complete.is_none(), "the rear lies in this segment");
+                next = header.serial.next();
+            }
         }
         Ok(())
     }
@@ -259,19 +270,21 @@ impl Source<'_> {
     /// The last group that is completely whole. `None` in an empty cache.
     fn last_group(&self, durable: Serial) -> Result<Option<GroupHeader>, TierError> {
         let Some(mut last) = self.some_group(durable)? else { return Ok(None) };
-        while let Some(next) = self.header_of(last.serial.next())? {
+        while let Some(next) = self.header_behind(last.serial.next()) {
             last = next;
         }
         // One group is written at a time: if there is a group behind a gap, the gap is no torn end.
-        if let Some(beyond) = self.header_of(Serial(last.serial.0 + 2))? {
+        if let Some(beyond) = self.header_behind(Serial(last.serial.0 + 2)) {
             return Err(self.damaged(format!(
                 "group {} cannot be read, and {} can",
                 beyond.serial.0 - 1,
                 beyond.serial.0
             )));
         }
-        if self.is_whole(&last)? {
-            return Ok(Some(last));
+        match self.is_whole(&last) {
+            Ok(true) => return Ok(Some(last)),
+            Err(error) if last.serial <= durable => return Err(error),
+            _ => {}
         }
         if last.serial <= durable {
             return Err(self.damaged(format!("group {}, which was durable, is not whole", last.serial.0)));
@@ -309,27 +322,27 @@ impl Source<'_> {
         let found = self.headers_at(serial, 1)?.pop().expect("one was asked for");
         Ok(found.filter(|found| found.serial.0 % self.geometry.groups == serial.0 % self.geometry.groups))
     }
+    /// The header of a group that is not known to be durable. `None` also if its place cannot be
+    /// read: a group that was torn there, or that the ring left behind, is not needed, and for what
+    /// a whole one held the log is still kept.
+    fn header_behind(&self, serial: Serial) -> Option<GroupHeader> {
+        self.header_of(serial).ok().flatten()
+    }
     fn header_of(&self, serial: Serial) -> Result<Option<GroupHeader>, TierError> {
         Ok(self.header_at(serial)?.filter(|found| found.serial == serial))
     }
 
-    /// The headers of groups `first` to `end`, exclusive, all of which must exist.
+    /// The headers of groups from `first` on, up to `end`, exclusive, or of one batch. All must
+    /// exist.
     fn headers(&self, first: Serial, end: Serial) -> Result<Vec<GroupHeader>, TierError> {
-        let mut headers = Vec::new();
-        let mut next = first;
-        while next < end {
-            let count = (end.0 - next.0).min(HEADERS_AT_ONCE);
-            for found in self.headers_at(next, count)? {
-                match found.filter(|found| found.serial == next) {
-                    Some(found) => headers.push(found),
-                    None => {
-                        return Err(self.damaged(format!("the header of group {} cannot be read", next.0)));
-                    }
-                }
-                next = next.next();
-            }
-        }
-        Ok(headers)
+        let count = (end.0 - first.0).min(HEADERS_AT_ONCE);
+        let found = (first.0..).map(Serial).zip(self.headers_at(first, count)?);
+        let headers = found.map(|(serial, found)| {
+            found
+                .filter(|found| found.serial == serial)
+                .ok_or_else(|| self.damaged(format!("the header of group {} cannot be read", serial.0)))
+        });
+        headers.collect()
     }
 
     /// Valid headers in the places of `count` groups.
@@ -373,5 +386,55 @@ impl Source<'_> {
             let sealed = &buf[at..at + SEAL_BYTES + self.geometry.page_size];
             Seal::read(self.header.cache, sealed).is_some_and(|seal| seal.is_of(entry, group.serial))
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_cache::header::CacheId;
+    use firndb_base::{DatabaseId, PageId};
+    use firndb_device::{Durability, Fill, MemoryDevice};
+
+    #[test]
+    fn groups_of_tombstones_are_read_some_at_a_time() {
+        const GROUPS: u64 = 512;
+        let cache = CacheId([8; 16]);
+        let geometry = Geometry::new(512, 512, 64, GROUPS).unwrap();
+        let header = CacheHeader {
+            database: DatabaseId([3; 16]),
+            cache,
+            page_size: 512,
+            block: 512,
+            group_pages: 64,
+            write_through: false,
+            groups: GROUPS,
+        };
+        let device = MemoryDevice::new("cache");
+        device.grow(geometry.end(), Fill::Sparse).unwrap();
+        let each = geometry.tombstones_beside(0);
+        let (front, rear) = (Serial::FIRST, Serial(GROUPS - 1));
+        for serial in (front.0..rear.0).map(Serial) {
+            let (entries, tombstones) = (Vec::new(), vec![PageId(4); each]);
+            let mut group = AlignedBuf::zeroed(geometry.group_bytes);
+            GroupHeader { serial, front, entries, tombstones }.write(cache, &mut group);
+            device.write(geometry.group_offset(serial), &group, Durability::Later).unwrap();
+        }
+        let source = Source { device: &device, header: &header, geometry: &geometry };
+        let buf = AlignedBuf::zeroed(geometry.segment_bytes);
+        let mut groups = Groups { source: &source, front, rear, next: front, buf };
+        let mut next = front;
+        loop {
+            let some = groups.next().unwrap();
+            if some.is_empty() {
+                break;
+            }
+            assert!(some.len() * each <= ENTRIES_AT_ONCE + HEADERS_AT_ONCE as usize * each, "{}", some.len());
+            for header in some {
+                assert_eq!(header.serial, next);
+                next = next.next();
+            }
+        }
+        assert_eq!(next, rear);
     }
 }

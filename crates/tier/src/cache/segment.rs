@@ -58,6 +58,10 @@ impl SegmentBuilder {
             self.body.put_u32(header.tombstones.len() as u32);
             header.entries.iter().for_each(|entry| entry.put(&mut self.body));
             header.tombstones.iter().for_each(|page| self.body.put_u64(page.0));
+            // It is too long only if groups of nothing but tombstones are among its groups.
+            if SEGMENT_HEAD_BYTES + self.body.len() > geometry.segment_bytes {
+                (self.whole, self.body) = (false, Vec::new());
+            }
         }
         let next = header.serial.next();
         if geometry.segment_of(next) == self.number {
@@ -69,8 +73,7 @@ impl SegmentBuilder {
 
     fn finish(self, geometry: &Geometry, cache: CacheId) -> Option<Segment> {
         let len = SEGMENT_HEAD_BYTES + self.body.len();
-        // It is too long only if groups of nothing but tombstones are among its groups.
-        if !self.whole || len > geometry.segment_bytes {
+        if !self.whole {
             return None;
         }
         let mut bytes = Vec::with_capacity(len);
@@ -194,6 +197,19 @@ mod tests {
             let mut torn = segment.buf.to_vec();
             torn[100] ^= 1;
             assert!(Segment::read(&geometry, cache, number, &torn).is_err());
+        }
+    }
+
+    #[test]
+    fn a_segment_that_became_too_long_takes_no_memory() {
+        let geometry = Geometry::new(512, 512, 4, 64).unwrap();
+        let mut builder = SegmentBuilder::begin(&geometry, Serial(8));
+        let tombstones = vec![PageId(4); geometry.tombstones_beside(0)];
+        for serial in (8..16).map(Serial) {
+            let (entries, tombstones) = (Vec::new(), tombstones.clone());
+            let header = GroupHeader { serial, front: serial, entries, tombstones };
+            assert!(builder.add(&geometry, CacheId([5; 16]), &header).is_none());
+            assert!(builder.body.capacity() <= 2 * geometry.segment_bytes, "{}", builder.body.capacity());
         }
     }
 

@@ -161,6 +161,11 @@ impl FlashCache {
             // would find an older image in a durable group instead of it, were the log not kept
             // that records the store's write.
             self.pending.lock().add_image(write.recovery_lsn);
+        } else if dirty {
+            // No log redoes a rescued page (`lost.rs`); its group must be written all the same.
+            self.pending.lock().add_image(Lsn::MAX);
+        } else {
+            self.pending.lock().add_clean(write.version);
         }
         self.recent.lock().note(write.page, write.version);
         let slot = self.geometry.slot(ring.rear, index);

@@ -10,6 +10,7 @@
 
 use super::entry::{Entry, image_checksum};
 use super::state::Store;
+use super::write::Seal;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::{PageTier, PageWrite};
 use firndb_base::{Lsn, PageId};
@@ -51,13 +52,13 @@ pub(crate) fn sentence_of(page: PageId, version: Lsn, checksum: u32, image: &[u8
 }
 
 impl Store {
-    /// Notes that `version` of `page`, which is newer than the store's, is lost. Returns whether it
-    /// was still the newest.
+    /// Notes that `version` of `page` is lost, unless the store has this version or a newer one,
+    /// perhaps since just now. Returns whether it was noted.
     pub(crate) fn write_notice(&self, page: PageId, version: Lsn, sentence: &str) -> Result<bool, TierError> {
         let image = notice(self.page_size(), sentence);
         // There is nothing to redo.
         let mut writes = [PageWrite::back(page, version, Lsn::MAX, &image)];
-        self.write_sealed(&mut writes, notice_checksum);
+        self.write_sealed(&mut writes, Seal { checksum: notice_checksum, replaces_same: false });
         let [PageWrite { outcome, .. }] = writes;
         match outcome {
             Ok(written) => Ok(written.is_taken()),

@@ -1,9 +1,9 @@
 //! Writing pages whole again, in the version that the store holds: a page with a delta, or one that
 //! has to leave its place.
 
-use super::entry::image_checksum;
 use super::segments::Stream;
 use super::state::Store;
+use super::write::Seal;
 use crate::error::{TierError, TierErrorKind};
 use crate::page_tier::{PageRead, PageWrite, Written};
 use firndb_base::{Lsn, PageId};
@@ -61,7 +61,7 @@ impl Store {
                 }
             }
             let all: Vec<usize> = (0..writes.len()).collect();
-            self.write_chunk(&mut writes, &all, Kind::PAGES_MOVED, stream, image_checksum);
+            self.write_chunk(&mut writes, &all, Kind::PAGES_MOVED, stream, Seal::IMAGE);
             for write in writes {
                 match write.outcome {
                     Ok(Written::Taken { .. }) => written += 1,

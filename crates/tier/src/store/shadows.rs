@@ -10,9 +10,9 @@
 //!   appended: it is durable before its record, which the caller waits for;
 //! * no log is kept for it: until its record is durable nothing that can become durable needs it.
 
-use super::entry::image_checksum;
 use super::segments::Stream;
 use super::state::Store;
+use super::write::Seal;
 use crate::page_tier::{PageWrite, Written};
 use firndb_base::Lsn;
 use firndb_log::Kind;
@@ -30,7 +30,7 @@ impl Store {
         for chunk in all.chunks(self.policy.batch_pages) {
             match self.begin_shadows(chunk.len()) {
                 Some(_counted) => {
-                    self.write_chunk(writes, chunk, Kind::PAGES_SHADOWED, Stream::New, image_checksum);
+                    self.write_chunk(writes, chunk, Kind::PAGES_SHADOWED, Stream::New, Seal::IMAGE);
                 }
                 None => chunk.iter().for_each(|index| writes[*index].outcome = Ok(Written::Declined)),
             }

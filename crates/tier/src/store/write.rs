@@ -40,8 +40,19 @@ const DURABLE_RUNS_MAX: usize = 4;
 /// Most staging buffers kept between calls.
 const STAGING_KEPT: usize = 8;
 
-/// Computes the checksum under which an image is mapped.
-pub(crate) type Seal = fn(PageId, Lsn, &[u8]) -> u32;
+/// How images are mapped.
+#[derive(Clone, Copy)]
+pub(crate) struct Seal {
+    /// Computes the checksum under which an image is mapped.
+    pub checksum: fn(PageId, Lsn, &[u8]) -> u32,
+    /// Whether an image replaces another of the same version.
+    pub replaces_same: bool,
+}
+
+impl Seal {
+    /// Of pages.
+    pub(crate) const IMAGE: Seal = Seal { checksum: image_checksum, replaces_same: true };
+}
 
 /// An image under way: index of its write, place, checksum.
 #[derive(Clone, Copy)]
@@ -53,10 +64,10 @@ struct Shadow {
 
 impl Store {
     pub(crate) fn write_batch(&self, writes: &mut [PageWrite<'_>]) {
-        self.write_sealed(writes, image_checksum);
+        self.write_sealed(writes, Seal::IMAGE);
     }
 
-    /// Writes pages, mapped under the checksums that `seal` computes.
+    /// Writes pages, mapped as `seal` says.
     pub(crate) fn write_sealed(&self, writes: &mut [PageWrite<'_>], seal: Seal) {
         for write in writes.iter_mut().filter(|write| !write.dirty) {
             write.outcome = Ok(Written::Declined);
@@ -106,7 +117,7 @@ impl Store {
             // Whether it is still lost is decided under the same hold of `state` as what follows:
             // another thread may have read the map page since, and evicted it again.
             if unknown.is_empty() || lost.is_some_and(|lost: Lost| lost.is_lost(&self.geometry, &state)) {
-                live.retain(|i| self.still_wanted(&mut state, &mut writes[*i], lost).is_some());
+                live.retain(|i| self.still_wanted(&mut state, &mut writes[*i], lost, seal).is_some());
                 break;
             }
             drop(state);
@@ -133,7 +144,7 @@ impl Store {
             Err(error) => return fail(writes, &live, &error),
         };
         let shadows = self.write_images(writes, &live, &places, seal);
-        self.publish_shadows(writes, shadows, kind, lost);
+        self.publish_shadows(writes, shadows, (kind, seal), lost);
     }
 
     /// Sorts writes by the codes that the groups of their places should have.
@@ -156,7 +167,13 @@ impl Store {
 
     /// Where the page is if the offered version replaces it; else sets the outcome. The page's
     /// entry is known, or `lost`.
-    fn still_wanted(&self, state: &mut State, write: &mut PageWrite<'_>, lost: Option<Lost>) -> Option<Old> {
+    fn still_wanted(
+        &self,
+        state: &mut State,
+        write: &mut PageWrite<'_>,
+        lost: Option<Lost>,
+        seal: Seal,
+    ) -> Option<Old> {
         let page = write.page;
         let found = match lost.filter(|lost| lost.is_lost(&self.geometry, state)) {
             Some(_) => Ok((state.least_version(&self.geometry, page), Old::Unknown)),
@@ -169,6 +186,7 @@ impl Store {
             Ok((None, _)) => Err(self.not_allocated(page)),
             // Another thread wrote a newer version, or the page was freed and allocated anew.
             Ok((Some(newer), _)) if newer > write.version => Ok(Written::Declined),
+            Ok((Some(same), _)) if same == write.version && !seal.replaces_same => Ok(Written::Declined),
             Ok((Some(_), old)) => return Some(old),
         };
         write.outcome = refused;
@@ -196,7 +214,7 @@ impl Store {
             assert_eq!(page.data.len(), page_size, "a page is written whole");
             out.copy_from_slice(page.data);
             // Over the copy, which no other thread can change.
-            let checksum = seal(page.page, page.version, out);
+            let checksum = (seal.checksum)(page.page, page.version, out);
             shadows.push(Shadow { write: *write, place: *place, checksum });
         }
         let outcomes = self.write_runs(places, &staging);
@@ -259,12 +277,12 @@ impl Store {
         &self,
         writes: &mut [PageWrite<'_>],
         shadows: Vec<Shadow>,
-        kind: Kind,
+        (kind, seal): (Kind, Seal),
         lost: Option<Lost>,
     ) {
         let places: Vec<Place> = shadows.iter().map(|shadow| shadow.place).collect();
         let copies = if kind == Kind::PAGES_SHADOWED { self.copies(writes, &shadows) } else { Vec::new() };
-        let mut moves = Moves { writes, shadows, kind, lost, copies };
+        let mut moves = Moves { writes, shadows, kind, seal, lost, copies };
         if let Err(error) = self.publish_record(&mut moves, &places) {
             let Moves { writes, shadows, .. } = moves;
             shadows.iter().for_each(|shadow| writes[shadow.write].outcome = Err(error.clone()));
@@ -288,6 +306,7 @@ struct Moves<'a, 'w> {
     writes: &'a mut [PageWrite<'w>],
     shadows: Vec<Shadow>,
     kind: Kind,
+    seal: Seal,
     lost: Option<Lost>,
     /// Of shadows.
     copies: Vec<(Place, Arc<[u8]>)>,
@@ -311,7 +330,7 @@ impl Publication for Moves<'_, '_> {
         let mut changes = Vec::with_capacity(self.shadows.len());
         for Shadow { write, place, checksum } in self.shadows.iter().copied() {
             let write = &mut self.writes[write];
-            let Some(old) = store.still_wanted(state, write, self.lost) else { continue };
+            let Some(old) = store.still_wanted(state, write, self.lost, self.seal) else { continue };
             let (page, version) = (write.page, write.version);
             write.outcome =
                 Ok(Written::Taken { base: Some(Base { version, checksum }), changes: Changes::NONE });

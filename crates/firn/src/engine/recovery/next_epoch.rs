@@ -34,7 +34,12 @@ impl Opening<'_> {
         let now = copies.min(superblock.members.len());
         superblock.want_copies(copies as u8, start, now as u8);
         if self.cache.is_none() {
-            self.cache = cache::make(superblock, &self.devices, &self.store, options)?;
+            // A write-through cache that could not be opened is struck, and no new one is needed.
+            let struck = superblock.extensions.cache.is_some();
+            self.cache = match cache::make(superblock, &self.devices, &self.store, options) {
+                Err(_) if struck => None,
+                made => made?,
+            };
         }
         self.devices.settle_store(superblock);
         superblock.write(&self.devices.superblock()).map_err(|error| self.explain(error))?;

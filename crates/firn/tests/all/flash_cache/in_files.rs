@@ -132,6 +132,32 @@ fn in_write_through_mode_the_database_goes_on_without_it() {
     verify(&db, 1500, 2);
 }
 
+/// Before, the opening that was to do without it tried to create another, and failed.
+#[test]
+fn in_write_through_mode_the_database_goes_on_without_it_if_the_options_ask_for_a_cache() {
+    let cached = || cached().cache(|cache| cache.write_through(true));
+    for missing in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("db");
+        let db = cached().open(&path).expect("created");
+        fill(&db, 0, 1500, 1);
+        db.close().expect("closed");
+        match missing {
+            true => fs::remove_file(path.join("cache")).expect("removed"),
+            false => fs::write(path.join("cache"), vec![0xA5; 600 << 10]).expect("overwritten"),
+        }
+        let db = cached().open(&path).expect("opened without it");
+        assert!(db.statistics().cache.is_none());
+        verify(&db, 1500, 1);
+        db.close().expect("closed");
+        if missing {
+            let db = cached().open(&path).expect("opened with a new cache");
+            assert!(db.statistics().cache.is_some());
+            verify(&db, 1500, 1);
+        }
+    }
+}
+
 #[test]
 fn bad_sizes_are_refused_with_what_would_do() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -74,6 +74,17 @@ impl Rig {
         policy: CachePolicy,
         durable: u64,
     ) -> Result<(Arc<Store>, FlashCache), TierError> {
+        self.reopened_with(TestLog::with(self.log.records()), cache_device, policy, durable)
+    }
+
+    /// As `reopened_on`, with the log to go on with.
+    pub(crate) fn reopened_with(
+        &self,
+        log_after: Arc<TestLog>,
+        cache_device: Arc<dyn Device>,
+        policy: CachePolicy,
+        durable: u64,
+    ) -> Result<(Arc<Store>, FlashCache), TierError> {
         let store_device = Arc::new(self.store_device.duplicate());
         let store = Arc::new(Store::open_with(store_device, DATABASE, options(), POLICY)?);
         let log = Lsn::FIRST..self.log.end();
@@ -83,7 +94,7 @@ impl Rig {
             cache.redo(logged.lsn, logged.record())?;
         }
         store.finish_redo(log.end)?;
-        store.attach_journal(TestLog::with(self.log.records()));
+        store.attach_journal(log_after);
         Ok((store, cache))
     }
 

@@ -7,11 +7,12 @@ use crate::page_cache::header::CacheId;
 use crate::page_cache::policy::CachePolicy;
 use crate::page_cache::{CacheOptions, CacheSite, PageCache};
 use crate::page_tier::PageTier;
+use crate::store::Journal;
 use crate::testing::Took;
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::{DatabaseId, Lsn, PageId};
-use firndb_device::{Device, Durability, Fill, MemoryDevice};
+use firndb_device::{Counting, Device, Durability, Fill, MemoryDevice};
 
 const POLICY: CachePolicy = CachePolicy::GroupSecondChance;
 
@@ -56,6 +57,32 @@ fn a_cache_comes_back_with_all_that_was_durable() {
         let (before, after) = (rig.cache.cache_statistics(), cache.cache_statistics());
         assert_eq!(after.pages_valid, before.pages_valid, "seed {seed}");
         assert_eq!(cache.state().durable, rig.cache.state().durable);
+    }
+}
+
+/// A page that was allocated and read, and not written yet, is clean in the version of its
+/// allocation.
+#[test]
+fn no_group_is_written_before_the_log_of_its_clean_pages() {
+    let rig = Rig::new(small());
+    let pages = rig.allocate(4);
+    let (version, durable) = (rig.log.records().last().expect("the allocation").lsn, rig.log.durable());
+    assert!(durable <= version);
+    assert_eq!(rig.offer(&pages, &[version; 4], false), vec![Ok(Took::Taken); 4]);
+    assert_eq!(rig.cache.state().durable, 1, "a full group is written");
+    assert!(rig.log.durable() > version, "the next opening refuses it if the power fails now");
+}
+
+/// The process that wrote it may have ended before it synced the group.
+#[test]
+fn a_group_that_is_not_known_to_be_durable_is_synced_before_it_counts() {
+    let (rig, _) = round();
+    let durable = rig.cache.state().durable;
+    for (known, syncs) in [(durable, 0), (durable - 1, 1)] {
+        let device = Arc::new(Counting::new(Arc::new(rig.cache_device.duplicate())));
+        let (_store, cache) = rig.reopened_on(device.clone(), POLICY, known).unwrap();
+        assert_eq!(cache.state().durable, durable);
+        assert_eq!(device.snapshot().syncs, syncs);
     }
 }
 

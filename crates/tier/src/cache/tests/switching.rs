@@ -12,6 +12,8 @@ use firndb_base::PageId;
 use firndb_base::sync::Arc;
 use firndb_device::AlignedBuf;
 use firndb_log::LogClass;
+use firndb_testkit::hooked::Trap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -46,6 +48,34 @@ fn read(tier: &dyn PageTier, page: PageId) -> Result<Vec<u8>, TierError> {
     let [read] = reads;
     read.outcome.clone()?;
     Ok(read.buf.to_vec())
+}
+
+/// A write of the old cache would land in the groups of the next one on the same device.
+#[test]
+fn a_change_of_the_cache_waits_until_pages_are_written_back() {
+    let trap = Trap::default();
+    let mut rig = Rig::with(small(), |device| trap.over_writes(device));
+    rig.cache.keep_rebuildable(None);
+    let pages = rig.allocate(2);
+    assert!(rig.write(&pages).iter().all(Result::is_ok));
+    let Rig { store, cache, log, .. } = rig;
+    let switch = Arc::new(CacheSwitch::new(store, Some(Arc::new(cache))));
+    let (done, changed) = channel();
+    let (other, end) = (switch.clone(), log.end());
+    let overtaken = Arc::new(AtomicBool::new(false));
+    let found = overtaken.clone();
+    let (later, change) = channel();
+    trap.set(move || {
+        let _ = later.send(std::thread::spawn(move || {
+            other.change(|_| Ok::<_, ()>(None)).unwrap();
+            let _ = done.send(());
+        }));
+        found.store(changed.recv_timeout(Duration::from_millis(100)).is_ok(), Relaxed);
+    });
+    switch.write_back_before(end).unwrap();
+    assert!(!trap.is_set() && !overtaken.load(Relaxed));
+    change.recv().expect("it was begun").join().unwrap();
+    assert!(switch.cache().is_none());
 }
 
 /// What is being read from the store when a cache comes or goes was in no cache.
