@@ -19,7 +19,7 @@ use firndb_device::{
     AlignedBuf, Device, DeviceError, DeviceErrorKind, DeviceInfo, Durability, Fill, InFlight, Io, IoOp,
     OwnedRead, ReadDone,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Reads kept for threads that read a page and wait for it.
 const IDLE_READS: usize = 16;
@@ -75,6 +75,8 @@ pub struct Array {
     pub(crate) hides_late_reads: bool,
     /// Fragments and copies that were found wrong and could not be written anew.
     pub(crate) unmended: AtomicU64,
+    /// Members and offsets of fragments that are wrong and are not written anew. A leaf.
+    pub(crate) left_wrong: Mutex<BTreeSet<(usize, u64)>>,
 }
 
 impl Array {
@@ -133,6 +135,7 @@ impl Array {
             group_codes: GroupCodes::default(),
             hides_late_reads: options.hides_late_reads,
             unmended: AtomicU64::new(0),
+            left_wrong: Mutex::default(),
             map,
             members,
             database: options.database,

@@ -50,6 +50,12 @@ pub trait Keeper: Send + Sync + std::fmt::Debug {
 
     /// A member had something wrong, or could not be read, and has been written anew.
     fn repaired(&self, member: usize, what: &str);
+
+    /// Whether fragments that are wrong are written anew. Otherwise each is reported once, and made
+    /// up for at each read.
+    fn mends(&self) -> bool {
+        true
+    }
 }
 
 /// A member as it is now.

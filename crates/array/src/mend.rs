@@ -15,6 +15,9 @@ use std::ops::Range;
 /// The fragments of a place: each that could be read.
 type Fragments = Vec<Option<AlignedBuf>>;
 
+/// Most fragments left wrong that are remembered.
+const LEFT_WRONG_MAX: usize = 1 << 20;
+
 impl Array {
     /// Reads all fragments of one page until some of them give what is `right`, and then writes
     /// those anew that are wrong or cannot be read. `false` if no fragments do.
@@ -65,14 +68,26 @@ impl Array {
             };
             let at = self.map.row(layout, group, cell.row);
             let device = member.device();
-            let written = device.write(at, wanted, Durability::Durable);
             // One that is being filled is not read yet, and may have got what is wrong now.
-            let reported = member.is_read();
+            let mut reported = member.is_read();
+            let written = match self.keeper.mends() {
+                true => device.write(at, wanted, Durability::Durable),
+                false => {
+                    reported &= self.is_new_fault(cell.member, at);
+                    Ok(())
+                }
+            };
             self.mended(cell.member, &device, written, || {
                 reported.then(|| format!("a fragment at offset {at} {what}"))
             });
         }
         true
+    }
+
+    /// Whether a fragment that is left wrong was not found before. The first million of them.
+    fn is_new_fault(&self, member: usize, at: u64) -> bool {
+        let mut left_wrong = self.left_wrong.lock();
+        left_wrong.len() < LEFT_WRONG_MAX && left_wrong.insert((member, at))
     }
 
     fn all_fragments(&self, layout: &Layout, group: u64, place: u64) -> Fragments {

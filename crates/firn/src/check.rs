@@ -151,6 +151,7 @@ impl Database {
         let engine = self.engine();
         engine.check_open()?;
         let mut report = CheckReport::default();
+        let unmended = self.unmended();
         match engine.finish_recovery() {
             // Of a database opened read-only, the images and the log in its files are checked.
             Ok(()) if engine.is_read_only() => {}
@@ -184,6 +185,7 @@ impl Database {
             report.add(format!("the log: {error}"));
         }
         self.note_what_others_made_up_for(&mut report);
+        self.note_what_is_wrong_still(unmended, &mut report);
         Ok(report)
     }
 
@@ -194,6 +196,22 @@ impl Database {
         report.faults += devices.devices.iter().map(|device| device.repairs).sum::<u64>();
         let repaired = self.store_events().into_iter().filter(|event| event.kind == StoreEventKind::Repaired);
         repaired.for_each(|event| report.say(event.message));
+    }
+
+    /// Fragments and copies that were wrong on a device of the store and could not be written anew.
+    fn unmended(&self) -> u64 {
+        self.engine().devices.store_array.as_ref().map_or(0, |it| it.array.unmended())
+    }
+
+    fn note_what_is_wrong_still(&self, unmended_before: u64, report: &mut CheckReport) {
+        let unmended = self.unmended() - unmended_before;
+        if unmended > 0 {
+            report.faults += unmended;
+            report.say(format!(
+                "{unmended} fragments or copies are wrong and could not be written anew, on a device that is full or \
+                 cannot be done without: look at the devices, and scrub the store"
+            ));
+        }
     }
 
     /// Every tree, by what it is.

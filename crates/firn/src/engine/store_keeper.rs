@@ -110,6 +110,10 @@ impl Keeper for StoreKeeper {
         Ok(())
     }
 
+    fn mends(&self) -> bool {
+        !self.is_looking
+    }
+
     fn repaired(&self, member: usize, what: &str) {
         let then = match self.is_looking {
             true => "the others have what is right: scrub the store",

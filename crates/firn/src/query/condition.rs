@@ -4,6 +4,7 @@ use super::names::Names;
 use crate::error::Error;
 use firndb_query::{Comparison, Predicate};
 use firndb_table::{ColumnType, Value};
+use std::mem::discriminant;
 
 /// A column by its name: `"name"`, or `"table.name"` where two tables have one of that name.
 #[must_use]
@@ -122,35 +123,35 @@ impl Condition {
         }
     }
 
+    /// Both, or one of them; a chain of the same kind is not nested.
+    fn chained(self, other: Condition, of: fn(Vec<Condition>) -> Kind) -> Condition {
+        let kind = discriminant(&of(Vec::new()));
+        let (mut terms, mut depth) = (Vec::new(), 0);
+        for one in [self, other] {
+            let is_chain = discriminant(&one.kind) == kind;
+            match one.kind {
+                Kind::And(more) | Kind::Or(more) if is_chain => {
+                    depth = depth.max(one.depth);
+                    if terms.is_empty() { terms = more } else { terms.extend(more) }
+                }
+                kind => {
+                    depth = depth.max(one.depth + 1);
+                    terms.push(Condition { kind, depth: one.depth });
+                }
+            }
+        }
+        Condition::new(of(terms), depth)
+    }
+
     /// Both.
     #[must_use]
     pub fn and(self, other: Condition) -> Condition {
-        match self.kind {
-            Kind::And(mut all) => {
-                let depth = self.depth.max(other.depth + 1);
-                all.push(other);
-                Condition::new(Kind::And(all), depth)
-            }
-            _ => {
-                let depth = self.depth.max(other.depth) + 1;
-                Condition::new(Kind::And(vec![self, other]), depth)
-            }
-        }
+        self.chained(other, Kind::And)
     }
     /// One of them, or both.
     #[must_use]
     pub fn or(self, other: Condition) -> Condition {
-        match self.kind {
-            Kind::Or(mut any) => {
-                let depth = self.depth.max(other.depth + 1);
-                any.push(other);
-                Condition::new(Kind::Or(any), depth)
-            }
-            _ => {
-                let depth = self.depth.max(other.depth) + 1;
-                Condition::new(Kind::Or(vec![self, other]), depth)
-            }
-        }
+        self.chained(other, Kind::Or)
     }
 
     /// The condition by numbers of columns.

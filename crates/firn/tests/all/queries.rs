@@ -297,8 +297,11 @@ fn conditions_of_any_length_run_and_what_cannot_be_planned_is_refused() {
         assert_eq!(count(ids().map(|one| !one).reduce(Condition::and).unwrap()).unwrap(), 25);
         let deep = (0..100_000).fold(col("t_id").eq(1), |of, _| !of);
         assert_eq!(count(deep).unwrap_err().kind(), ErrorKind::BadArgument);
-        let nested = (0..50).fold(col("t_id").eq(1), |of, _| !of);
-        assert_eq!(count(nested).unwrap(), 1);
+        let nested = |depth: usize| (0..depth).fold(col("t_id").eq(1), |of, _| !of);
+        assert_eq!(count(nested(60)).unwrap(), 1);
+        assert_eq!(count(nested(61)).unwrap_err().kind(), ErrorKind::BadArgument);
+        let from_the_right = ids().take(2000).reduce(|all, one| one.or(all)).unwrap();
+        assert_eq!(count(from_the_right).unwrap(), 25);
         let sorted = db.query("t").sort(["t_s"]);
         let join = db.query("t as x").join("t as y", col("x.t_k").eq(col("y.t_k"))).sort(["x.t_s"]);
         for (query, memory) in [sorted, join].iter().flat_map(|of| [0, 7, 31, 65_535].map(|it| (of, it))) {
