@@ -455,8 +455,8 @@ impl PageTier for Store {
         self.settle(Lsn(u64::MAX))
     }
     fn settle(&self, before: Lsn) -> Result<(), TierError> {
-        self.settle_deltas(before)?;
-        self.write_back_all()
+        let settled = self.settle_deltas(before);
+        self.write_back_all().and(settled)
     }
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         self.newest_version_of(page)

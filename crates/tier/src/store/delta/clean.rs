@@ -205,8 +205,9 @@ impl Store {
 
     /// As [`Store::write_whole`], in a stream.
     pub(crate) fn write_whole_for(&self, pages: &[PageId], stream: Stream) -> Result<(), TierError> {
-        let pages: Vec<PageId> =
-            pages.iter().copied().filter(|page| self.delta_version(*page).is_some()).collect();
+        // What cannot be looked up fails below.
+        let has_delta = |page: &PageId| self.look(*page).map_or(true, |looked| looked.delta_is_elsewhere());
+        let pages: Vec<PageId> = pages.iter().copied().filter(has_delta).collect();
         if pages.is_empty() {
             return Ok(());
         }
@@ -257,8 +258,12 @@ impl State {
     fn gather(&mut self, store: &Store, page: PageId, delta: Delta) {
         let Some(Ok(entry)) = self.entry_in_memory(store, page) else { return };
         let is_newest = self.newest_version(page, entry) == Some(delta.version);
-        if is_newest && entry.slot().is_some() && entry.has_base(delta.base) {
-            self.deltas.buffer.put(page, delta);
+        if is_newest
+            && entry.slot().is_some()
+            && entry.has_base(delta.base)
+            && let Some(place) = entry.place()
+        {
+            self.deltas.buffer.put(page, delta, place);
         }
     }
 }

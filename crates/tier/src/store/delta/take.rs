@@ -124,6 +124,7 @@ impl Store {
         let Some(base) = write.base else { return false };
         // (None: it was settled into its map page since it was looked for.)
         let Some(Ok(entry)) = state.entry_in_memory(self, write.page) else { return false };
+        let Some(place) = entry.place() else { return false };
         let held = state.deltas.buffer.get(write.page);
         let newest = newest(entry, held);
         if !entry.has_base(base) || newest.is_none_or(|newest| newest > write.version) {
@@ -156,7 +157,7 @@ impl Store {
             }
             Choice::Delta => {}
         }
-        let offer = Offer { page, version, recovery, base, changes, reads, image: write.data };
+        let offer = Offer { page, version, recovery, base, place, changes, reads, image: write.data };
         state.deltas.buffer.take(&offer);
         count(&self.counters.deltas_taken, 1);
         write.outcome = Ok(Written::Taken { base: Some(base), changes });

@@ -2,6 +2,7 @@
 
 use super::delta_model::read_found;
 use super::harness::*;
+use super::map_damage::sweep_and_damage;
 use crate::error::TierErrorKind;
 use crate::page_tier::{PageTier, PageWrite};
 use crate::store::bitmap::{self, Which};
@@ -182,4 +183,33 @@ fn a_damaged_image_holds_up_no_checkpoint_when_delta_pages_are_at_their_limit() 
     assert_eq!(read_whole(&store, pages[1]), Ok(changed));
     assert!(store.entry_of(pages[0]).unwrap().slot().is_some(), "a slot was all that could be written");
     assert!(store.entry_of(pages[1]).unwrap().slot().is_none(), "written whole");
+}
+
+/// Cause: a flush read the map page of each page, only to learn where its image is. Effect: one that
+/// was damaged while a delta waited failed each checkpoint, and held the log.
+#[test]
+fn a_delta_that_waits_is_flushed_although_its_map_page_is_damaged() {
+    // As a slot; and where it would be written whole, if its page could be read.
+    for pages_percent in [50, 1] {
+        let (device, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+        let policy = Policy { deltas: DeltaPolicy { pages_percent, ..WAITING.deltas }, ..POLICY };
+        let store = Store::create_with(device.clone(), DATABASE, options(), LAYOUT, policy).unwrap();
+        store.attach_journal(log.clone());
+        let pages = allocate(&store, &log, 12).unwrap();
+        write(&store, &log, &pages);
+        let changed: Vec<_> = pages[..3].iter().map(|page| change(&store, &log, *page, 40)).collect();
+        sweep_and_damage(&store, &*device, 0);
+        store.sync().unwrap();
+        log.flush(log.end()).unwrap();
+        store.sync().unwrap();
+        assert_eq!(store.oldest_needed_lsn(), None);
+        let (records, end) = (log.records(), log.end());
+        let reopened = recover_under(policy, device, &records, Lsn::ZERO, end, end).unwrap();
+        for store in [&store, &reopened] {
+            for (page, changed) in pages.iter().zip(&changed) {
+                assert_eq!(read_whole(store, *page).as_ref(), Ok(changed));
+            }
+            assert_eq!(read_whole(store, pages[3]).unwrap_err().kind, TierErrorKind::Damaged);
+        }
+    }
 }
