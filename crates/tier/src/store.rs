@@ -123,7 +123,7 @@ pub use space::shadows::ShadowImage;
 pub use state::Store;
 pub use tree_codes::GroupCodes;
 pub use tree_loads::{AtOnce, StoreLoad, TreeLoad};
-pub use vacate::Vacancy;
+pub use vacate::{SparseDeltas, Vacancy};
 
 use crate::error::{TierError, TierErrorKind};
 use crate::merged_reads::Staging;

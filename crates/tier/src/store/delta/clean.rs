@@ -46,7 +46,8 @@ impl Store {
         if is_wanted && self.state.lock().deltas.live.walk_is_due() {
             return self.walk_step().map(|_| Progress::Worked);
         }
-        if crowded { self.gather() } else { Ok(Progress::Idle) }
+        // Each slot that is gathered, and each page written whole for it, is logged.
+        if crowded && self.journal()?.has_spare() { self.gather() } else { Ok(Progress::Idle) }
     }
 
     /// The slots of a delta page that can be read, and whether that is all of them.
