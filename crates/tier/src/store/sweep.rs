@@ -249,7 +249,8 @@ impl Store {
         {
             let state = &mut *self.state.lock();
             let page = state.cache.get(MetaId::Totals).expect("the totals page is pinned");
-            let torn = state.sweep.torn.iter().filter(|id| !ids.contains(id));
+            // (The totals page itself is whole once this is written.)
+            let torn = state.sweep.torn.iter().filter(|id| **id != MetaId::Totals && !ids.contains(id));
             let ids: Vec<MetaId> = ids.iter().chain(torn).copied().collect();
             totals::announce(&mut page.body, anchor, &ids);
         }
@@ -288,12 +289,17 @@ impl Store {
     /// cannot be read goes on being named: also what seems damaged in both slots, which no crash
     /// does, since one of the reads may have been spoilt on its way.
     fn mend_torn(&self, rounds: &mut Rounds) -> Result<(), TierError> {
-        let ids: Vec<MetaId> = {
+        let (ids, anchor): (Vec<MetaId>, Anchor) = {
             let state = &mut *self.state.lock();
             let (groups, geometry) = (state.space.groups(), &self.geometry);
             state.sweep.torn.retain(|id| geometry.group_of_meta(*id).is_none_or(|group| group < groups));
-            state.sweep.torn.iter().copied().collect()
+            (state.sweep.torn.iter().copied().collect(), state.map_log.anchor())
         };
+        let (totals, ids): (Vec<MetaId>, Vec<MetaId>) = ids.into_iter().partition(|id| *id == MetaId::Totals);
+        if !totals.is_empty() {
+            // It is in memory, and goes to its bad slot.
+            self.announce(rounds, anchor, &[])?;
+        }
         if ids.is_empty() {
             return Ok(());
         }

@@ -353,3 +353,20 @@ fn a_read_that_is_spoilt_once_does_not_damage_a_page_that_a_crash_tore() {
     compare(&store, &newest);
     compare(&open(copy(&*device), &log), &newest);
 }
+
+/// Cause: a torn totals page was read again before it was written, and if that failed it was among
+/// the pages that the totals page names. Effect: a panic.
+#[test]
+fn totals_that_a_crash_tore_are_written_again_without_reading_them() {
+    let id = MetaId::Totals;
+    let log = TestLog::new();
+    let (device, slots, ..) = torn(&log, id);
+    let fails = Arc::new(AtomicBool::new(false));
+    let store = open(failing(&device, slots, &fails), &log);
+    fails.store(true, Relaxed);
+    sweep(&store);
+    fails.store(false, Relaxed);
+    let newest = fold(&log.records(), log.end());
+    compare(&store, &newest);
+    compare(&open(copy(&*device), &log), &newest);
+}
