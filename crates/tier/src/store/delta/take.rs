@@ -137,8 +137,12 @@ impl Store {
         let changes = held.map_or(write.changes, |held| held.delta.changes.union(write.changes));
         let mut reads = held.map_or(0, |held| held.reads);
         let bytes = slot_bytes(changes, self.geometry.page_size);
-        let limit = self.policy.deltas.buffer_bytes;
-        if limit > 0 && state.deltas.buffer.bytes() + bytes > limit {
+        let limit = match self.policy.deltas.buffer_bytes {
+            // For what calls have under way. What cannot be written waits, too.
+            0 => self.policy.batch_pages * self.geometry.page_size,
+            bytes => bytes,
+        };
+        if state.deltas.buffer.bytes() + bytes > limit {
             return false;
         }
         let (page, version, recovery) = (write.page, write.version, write.recovery_lsn);

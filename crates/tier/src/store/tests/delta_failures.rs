@@ -185,8 +185,8 @@ fn a_damaged_image_holds_up_no_checkpoint_when_delta_pages_are_at_their_limit() 
     assert!(store.entry_of(pages[1]).unwrap().slot().is_none(), "written whole");
 }
 
-/// Cause: a flush read the map page of each page, only to learn where its image is. Effect: one that
-/// was damaged while a delta waited failed each checkpoint, and held the log.
+/// Cause: a flush read the map page of each page, only to learn where its image is. Effect: one
+/// that was damaged while a delta waited failed each checkpoint, and held the log.
 #[test]
 fn a_delta_that_waits_is_flushed_although_its_map_page_is_damaged() {
     // As a slot; and where it would be written whole, if its page could be read.
@@ -212,4 +212,42 @@ fn a_delta_that_waits_is_flushed_although_its_map_page_is_damaged() {
             assert_eq!(read_whole(store, pages[3]).unwrap_err().kind, TierErrorKind::Damaged);
         }
     }
+}
+
+/// Cause: without a write buffer no limit was looked at. Effect: on a device without space each
+/// page that left DRAM as a delta stayed in memory all the same.
+#[test]
+fn deltas_that_find_no_space_do_not_pile_up_without_a_write_buffer() {
+    let (inner, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_full = fails.clone();
+    let device = Hooked::over(inner, move |call| match call {
+        Call::Write { .. } if is_full.load(Relaxed) => {
+            Err(DeviceError::new(DeviceErrorKind::NoSpace, "the test says so"))
+        }
+        _ => Ok(()),
+    });
+    let store = Store::create_with(device, DATABASE, options(), LAYOUT, AT_ONCE).unwrap();
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 100).unwrap();
+    write(&store, &log, &pages);
+    fails.store(true, Relaxed);
+    let mut taken = 0;
+    for page in &pages {
+        let (found, image) = read_found(&store, *page).unwrap();
+        let version = log.tick();
+        log.flush(log.end()).unwrap();
+        let mut data = AlignedBuf::zeroed(PAGE_SIZE);
+        data.copy_from_slice(&image);
+        let write = PageWrite::back(*page, version, version, &data).changed_since(found.base, found.changes);
+        let mut writes = [write];
+        store.write_batch(&mut writes);
+        taken += usize::from(writes[0].is_taken());
+    }
+    let bytes = store.state.lock().deltas.buffer.bytes();
+    assert!(bytes < (AT_ONCE.batch_pages + 1) * PAGE_SIZE, "{bytes} bytes");
+    assert!(taken > 0 && taken < pages.len(), "{taken} pages");
+    fails.store(false, Relaxed);
+    store.sync().unwrap();
+    assert!(store.state.lock().deltas.buffer.is_empty());
 }
