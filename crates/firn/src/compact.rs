@@ -252,12 +252,16 @@ impl Engine {
     }
 
     fn compact_deltas(&self, progress: Told<'_>) -> Result<ControlFlow<()>, Error> {
-        let mut flow = ControlFlow::Continue(());
-        self.store.compact_deltas(&mut || {
-            flow = progress(CompactProgress::Deltas(self.store.statistics().delta_pages));
-            flow.is_continue()
-        })?;
-        Ok(flow)
+        let (mut sparse, mut checkpoints) = (self.store.sparse_deltas(), 0);
+        loop {
+            if progress(CompactProgress::Deltas(self.store.statistics().delta_pages)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            let mut step = || self.store.compact_deltas_step(&mut sparse);
+            if self.step_that_moves(&mut checkpoints, &mut step)? == Progress::Idle {
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
     }
 
     fn compact_store(&self, progress: Told<'_>) -> Result<ControlFlow<()>, Error> {

@@ -123,7 +123,7 @@ pub use space::shadows::ShadowImage;
 pub use state::Store;
 pub use tree_codes::GroupCodes;
 pub use tree_loads::{AtOnce, StoreLoad, TreeLoad};
-pub use vacate::Vacancy;
+pub use vacate::{SparseDeltas, Vacancy};
 
 use crate::error::{TierError, TierErrorKind};
 use crate::merged_reads::Staging;
@@ -143,7 +143,7 @@ use firndb_base::{DatabaseId, Lsn, PageId, Progress};
 use firndb_device::{CopyBudget, Device, LateReads};
 use firndb_log::{Appended, LogClass, LogError, Record};
 use geometry::{Geometry, Place, check_blocks};
-use header::Header;
+use header::{Beside, Header};
 use map_block::Anchor;
 use map_log::MapLog;
 use meta_cache::MetaCache;
@@ -212,7 +212,7 @@ impl Store {
         policy: Policy,
     ) -> Result<Store, TierError> {
         policy.check()?;
-        let (header, bad_slot) = Header::load(&*device, database)?;
+        let (header, beside) = Header::load(&*device, database)?;
         if header.page_size != options.page_size {
             let message = format!(
                 "the database has pages of {} bytes, {} were asked for: open it with its own page size",
@@ -233,11 +233,11 @@ impl Store {
             return Err(TierError::new(TierErrorKind::Damaged, message));
         }
         let store = Store::assemble(device, header, geometry, &options, policy)?;
-        match bad_slot {
-            // The other slot may have counted more groups: nothing is cut off for what this one
-            // says.
-            true => store.check_header(header.groups)?,
-            false => store.state.lock().discards.is_uncut = true,
+        store.state.lock().header_is_alone = beside != Beside::Same;
+        match beside {
+            // The other may have counted more groups: nothing is cut off for what this one says.
+            Beside::Bad => store.check_header(header.groups)?,
+            Beside::Same | Beside::Other => store.state.lock().discards.is_uncut = true,
         }
         store.read_map_log()?;
         Ok(store)
@@ -263,6 +263,7 @@ impl Store {
             grow_again_at: 0,
             recovering: true,
             recount: false,
+            header_is_alone: false,
             mirror: None,
             deltas: Deltas::default(),
             tree_codes: TreeCodes::default(),
@@ -379,8 +380,7 @@ impl Store {
         self.state.lock().space.closed() > 0
     }
 
-    /// Returns space to the file system if much of the file is free: at most one group. A
-    /// background step.
+    /// Returns space to the file system, at most one group, if much is free. A background step.
     pub fn give_back_step(&self) -> Result<Progress, TierError> {
         self.give_back_one(Extent::Spacious)
     }
@@ -455,8 +455,8 @@ impl PageTier for Store {
         self.settle(Lsn(u64::MAX))
     }
     fn settle(&self, before: Lsn) -> Result<(), TierError> {
-        self.settle_deltas(before)?;
-        self.write_back_all()
+        let settled = self.settle_deltas(before);
+        self.write_back_all().and(settled)
     }
     fn version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
         self.newest_version_of(page)

@@ -22,8 +22,18 @@ impl Store {
     #[doc(hidden)]
     pub fn attach_journal(&self, journal: Arc<dyn Journal>) {
         assert!(self.journal.set(journal).is_ok(), "a log is attached once");
-        let mut state = self.state.lock();
-        state.recovering = false;
-        state.overlay_found = state.overlay.bytes();
+        let header_is_alone = {
+            let mut state = self.state.lock();
+            state.recovering = false;
+            state.overlay_found = state.overlay.bytes();
+            std::mem::take(&mut state.header_is_alone)
+        };
+        if header_is_alone {
+            let header = &mut *self.growth.lock();
+            // If it fails the slots are as they were found, and the next change writes both.
+            if let Ok(newest) = header.store_beside(&*self.device) {
+                *header = newest;
+            }
+        }
     }
 }

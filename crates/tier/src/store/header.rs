@@ -3,7 +3,8 @@
 //! Invariants:
 //! * a change is written to both slots, first to the older one, each durable before the other is
 //!   touched and before anything relies on the change: a crash leaves a whole slot, and after that
-//!   *either* slot alone is enough;
+//!   *either* slot alone is enough; the next opening for work completes a change that a crash cut
+//!   short;
 //! * a group is counted only after its metadata pages are durable, and is no longer counted before
 //!   the file is truncated.
 
@@ -31,6 +32,18 @@ pub(crate) struct Header {
     pub shrunk_at: Lsn,
     pub sequence: u64,
     pub slot: Slot,
+}
+
+/// What the slot has beside the one with the newest header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// The same contents.
+    Same,
+    /// Others, or none: a crash came between the writes of a change.
+    Other,
+    /// It cannot be read, or holds something that is no header: a write that a crash tore, or
+    /// damage.
+    Bad,
 }
 
 impl Header {
@@ -92,10 +105,9 @@ impl Header {
         bytes.starts_with(&MAGIC)
     }
 
-    /// Finds the header of `database` on `device`, and whether a slot cannot be read or holds
-    /// something that is no header: a write that a crash tore, or damage.
-    pub(crate) fn load(device: &dyn Device, database: DatabaseId) -> Result<(Header, bool), TierError> {
-        let mut bad_slot = false;
+    /// Finds the header of `database` on `device`, and what its other slot has.
+    pub(crate) fn load(device: &dyn Device, database: DatabaseId) -> Result<(Header, Beside), TierError> {
+        let (mut bad_slot, mut headers) = (false, 0);
         let name = &device.info().name;
         let mut newest: Option<Header> = None;
         let (mut foreign, mut unreadable) = (None, None);
@@ -115,14 +127,21 @@ impl Header {
                     let header = header?;
                     if header.database != database {
                         foreign = Some(header.database);
-                    } else if newest.is_none_or(|newest| newest.sequence < header.sequence) {
+                        continue;
+                    }
+                    headers += u32::from(newest.is_none_or(|newest| newest.says_as(&header)));
+                    if newest.is_none_or(|newest| newest.sequence < header.sequence) {
                         newest = Some(header);
                     }
                 }
             }
         }
         match (newest, foreign, unreadable) {
-            (Some(header), ..) => Ok((header, bad_slot)),
+            (Some(header), ..) => match (bad_slot, headers) {
+                (true, _) => Ok((header, Beside::Bad)),
+                (false, 2) => Ok((header, Beside::Same)),
+                (false, _) => Ok((header, Beside::Other)),
+            },
             (None, _, Some(error)) => Err(error.into()),
             (None, Some(other), None) => Err(TierError::new(
                 TierErrorKind::Damaged,
@@ -133,6 +152,19 @@ impl Header {
                 format!("{name} holds no store: both header slots are empty or damaged"),
             )),
         }
+    }
+
+    fn says_as(&self, other: &Header) -> bool {
+        Header { sequence: self.sequence, slot: self.slot, ..*other } == *self
+    }
+
+    /// Writes the other slot, with the same contents; returns what it has then. What was found in
+    /// this one is made durable first: a process may have ended before it was.
+    pub(crate) fn store_beside(&self, device: &dyn Device) -> Result<Header, TierError> {
+        device.sync()?;
+        let beside = self.next_slot();
+        beside.store(device)?;
+        Ok(beside)
     }
 
     /// The header with other contents, durable in both slots when this returns.
@@ -224,9 +256,9 @@ mod tests {
         let (device, first) = formatted();
         let next = Header { groups: 4, shrunk_at: Lsn(80), ..first }.next_slot();
         next.store(&*device).unwrap();
-        assert_eq!(Header::load(&*device, first.database).unwrap(), (next, false));
+        assert_eq!(Header::load(&*device, first.database).unwrap(), (next, Beside::Other));
         spoil(&*device, next.slot);
-        assert_eq!(Header::load(&*device, first.database).unwrap(), (first, true));
+        assert_eq!(Header::load(&*device, first.database).unwrap(), (first, Beside::Bad));
         let other = Header::load(&*device, DatabaseId([1; 16])).unwrap_err();
         assert_eq!(other.kind, TierErrorKind::Damaged);
     }
@@ -238,7 +270,7 @@ mod tests {
         let (device, first) = formatted();
         let last = |sequence| Header { sequence, groups: 9, ..first }.next_slot().store(&*device).unwrap();
         last(u64::MAX - 1);
-        assert_eq!(Header::load(&*device, first.database).unwrap(), (first, true));
+        assert_eq!(Header::load(&*device, first.database).unwrap(), (first, Beside::Bad));
         last(SEQUENCE_MAX - 1);
         assert_eq!(Header::load(&*device, first.database).unwrap().0.groups, 9);
     }
@@ -250,21 +282,21 @@ mod tests {
         for slot in [Slot::A, Slot::B] {
             let (device, first) = formatted();
             let second = first.store_next(&*device, 4, Lsn(80)).unwrap();
-            assert_eq!(Header::load(&*device, first.database).unwrap(), (second, false));
+            assert_eq!(Header::load(&*device, first.database).unwrap(), (second, Beside::Same));
             let rotten = MemoryDevice::new("store");
             rotten.grow(4 * 65536, Fill::Sparse).unwrap();
             second.store_both(&rotten).unwrap();
             spoil(&rotten, slot);
-            let (found, bad_slot) = Header::load(&rotten, first.database).unwrap();
-            assert_eq!((found.groups, found.shrunk_at, bad_slot), (4, Lsn(80), true));
+            let (found, beside) = Header::load(&rotten, first.database).unwrap();
+            assert_eq!((found.groups, found.shrunk_at, beside), (4, Lsn(80), Beside::Bad));
 
             let bad = Faulty::new(device.clone(), &FaultPlan::new(0));
             bad.make_unreadable(Geometry::header_offset(slot), 512);
-            let (found, bad_slot) = Header::load(&bad, first.database).unwrap();
-            assert_eq!((found.groups, found.shrunk_at, bad_slot), (4, Lsn(80), true));
+            let (found, beside) = Header::load(&bad, first.database).unwrap();
+            assert_eq!((found.groups, found.shrunk_at, beside), (4, Lsn(80), Beside::Bad));
             let third = found.store_next(&bad, 5, Lsn(90)).unwrap();
             assert_eq!(bad.unreadable_blocks(), 0, "the next change mends the slot");
-            assert_eq!(Header::load(&*device, first.database).unwrap(), (third, false));
+            assert_eq!(Header::load(&*device, first.database).unwrap(), (third, Beside::Same));
         }
     }
 

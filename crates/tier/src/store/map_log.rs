@@ -80,8 +80,8 @@ pub(crate) struct MapLog {
     head: Spot,
     live: VecDeque<Live>,
     anchor: Anchor,
-    /// Whether blocks that were read at opening may not be durable: a process that ended without a
-    /// sync had written them.
+    /// Whether blocks and metadata pages that were read at opening may not be durable: a process
+    /// that ended without a sync had written them.
     pub unsynced: bool,
     /// Why the block at which reading ended could not be read.
     unread: Option<TierError>,

@@ -388,7 +388,7 @@ impl Looked {
         if self.waits.is_some() { None } else { self.entry.slot() }
     }
     /// Whether the image is not the whole page.
-    fn delta_is_elsewhere(&self) -> bool {
+    pub(super) fn delta_is_elsewhere(&self) -> bool {
         self.waits.is_some() || self.entry.slot().is_some()
     }
 }

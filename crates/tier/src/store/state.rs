@@ -104,6 +104,8 @@ pub(crate) struct State {
     pub(super) recovering: bool,
     /// Whether the totals page had a bad slot when it was loaded: then it is counted anew.
     pub(super) recount: bool,
+    /// Whether only one slot of the header was found with what it says.
+    pub(super) header_is_alone: bool,
     /// The part of the map that a running check has walked.
     pub(super) mirror: Option<Mirror>,
     pub(super) deltas: Deltas,

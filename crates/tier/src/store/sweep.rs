@@ -21,13 +21,12 @@ use super::geometry::Geometry;
 use super::map_block::Anchor;
 use super::map_log::{BATCH_BYTES, Position};
 use super::meta_page::MetaId;
-use super::pins::Pins;
+use super::pins::{Failed, Pins};
 use super::state::{State, Store};
 use super::sweep_state;
 use super::totals;
 use super::write_back::Rounds;
 use crate::error::{TierError, TierErrorKind};
-use std::collections::BTreeSet;
 
 /// Metadata pages written in one round, and those of one more group.
 const ROUND_PAGES: usize = 256;
@@ -250,7 +249,8 @@ impl Store {
         {
             let state = &mut *self.state.lock();
             let page = state.cache.get(MetaId::Totals).expect("the totals page is pinned");
-            let torn = state.sweep.torn.iter().filter(|id| !ids.contains(id));
+            // (The totals page itself is whole once this is written.)
+            let torn = state.sweep.torn.iter().filter(|id| **id != MetaId::Totals && !ids.contains(id));
             let ids: Vec<MetaId> = ids.iter().chain(torn).copied().collect();
             totals::announce(&mut page.body, anchor, &ids);
         }
@@ -286,26 +286,31 @@ impl Store {
     }
 
     /// Writes again, whole, what a crash tore, before the totals page names other pages. What
-    /// cannot be read goes on being named.
+    /// cannot be read goes on being named: also what seems damaged in both slots, which no crash
+    /// does, since one of the reads may have been spoilt on its way.
     fn mend_torn(&self, rounds: &mut Rounds) -> Result<(), TierError> {
-        let ids: Vec<MetaId> = {
+        let (ids, anchor): (Vec<MetaId>, Anchor) = {
             let state = &mut *self.state.lock();
             let (groups, geometry) = (state.space.groups(), &self.geometry);
             state.sweep.torn.retain(|id| geometry.group_of_meta(*id).is_none_or(|group| group < groups));
-            state.sweep.torn.iter().copied().collect()
+            (state.sweep.torn.iter().copied().collect(), state.map_log.anchor())
         };
+        let (totals, ids): (Vec<MetaId>, Vec<MetaId>) = ids.into_iter().partition(|id| *id == MetaId::Totals);
+        if !totals.is_empty() {
+            // It is in memory, and goes to its bad slot.
+            self.announce(rounds, anchor, &[])?;
+        }
         if ids.is_empty() {
             return Ok(());
         }
         let loaded = self.load(&ids);
-        let (mut torn, mut unread) = (Vec::new(), Vec::new());
+        let (mut torn, mut unread) = (Vec::new(), Failed::new());
         for (id, loaded) in ids.into_iter().zip(loaded) {
             match loaded {
                 Ok(loaded) if !loaded.sound => torn.push(id),
-                Err(error) if error.kind == TierErrorKind::Unreadable => unread.push((id, error)),
-                Err(error) if error.kind != TierErrorKind::Damaged => return Err(error),
-                // Whole, or damaged in both slots, which no crash does.
-                _ => {}
+                Ok(_) => {}
+                Err(error) if error.concerns_the_page() => _ = unread.insert(id, error),
+                Err(error) => return Err(error),
             }
         }
         let (pins, failed) = self.pin_readable(&torn)?;
@@ -314,16 +319,17 @@ impl Store {
             self.write_pages(rounds, &whole)?;
         }
         drop(pins);
-        let left: BTreeSet<MetaId> = unread.iter().map(|(id, _)| *id).collect();
-        let mut state = self.state.lock();
-        state.sweep.torn.retain(|id| left.contains(id) || failed.contains_key(id));
-        match unread.pop() {
-            // Too little space is left to name what a round writes.
-            Some((_, error))
-                if 2 * state.sweep.torn.len() > totals::names_max(self.geometry.body_bytes()) =>
-            {
-                Err(error)
-            }
+        let state = &mut *self.state.lock();
+        state.sweep.torn.retain(|id| unread.contains_key(id) || failed.contains_key(id));
+        // Too little space is left to name what a round writes.
+        let is_crowded =
+            |state: &State| 2 * state.sweep.torn.len() > totals::names_max(self.geometry.body_bytes());
+        if is_crowded(state) {
+            unread.retain(|_, error| error.kind == TierErrorKind::Unreadable);
+            state.sweep.torn.retain(|id| unread.contains_key(id) || failed.contains_key(id));
+        }
+        match unread.into_values().next() {
+            Some(error) if is_crowded(state) => Err(error),
             _ => Ok(()),
         }
     }

@@ -292,19 +292,34 @@ impl Store {
     }
 }
 
+/// Delta pages that compaction looks at, those with the fewest slots first.
+#[derive(Debug)]
+pub struct SparseDeltas(Vec<Place>);
+
 impl Store {
-    /// Packs slots of sparse delta pages together, those with the fewest first, as long as they
-    /// fill at most half as many pages. `go_on` is asked before each few pages.
-    pub fn compact_deltas(&self, go_on: &mut dyn FnMut() -> bool) -> Result<(), TierError> {
-        let sparse = self.state.lock().deltas.live.emptiest(&self.geometry, usize::MAX, usize::MAX);
-        for victims in sparse.chunks(DELTA_PAGES_A_STEP) {
-            if !go_on() || !self.gather_dense(victims)? {
-                break;
+    /// All delta pages that are known.
+    pub fn sparse_deltas(&self) -> SparseDeltas {
+        SparseDeltas(self.state.lock().deltas.live.emptiest(&self.geometry, usize::MAX, usize::MAX))
+    }
+
+    /// One step of packing slots of sparse delta pages together, as long as they fill at most half
+    /// as many pages. `Idle` when nothing is left to be done.
+    ///
+    /// Errors: those of devices and of the log.
+    pub fn compact_deltas_step(&self, sparse: &mut SparseDeltas) -> Result<Progress, TierError> {
+        let victims = &sparse.0[..sparse.0.len().min(DELTA_PAGES_A_STEP)];
+        if !victims.is_empty() {
+            if !self.journal()?.has_spare() {
+                return Err(log_is_nearly_full());
+            }
+            if self.gather_dense(victims)? {
+                sparse.0.drain(..victims.len());
+                return Ok(Progress::Worked);
             }
         }
         match self.free_empty_delta_pages() {
-            Err(error) if error.concerns_the_page() => Ok(()),
-            outcome => outcome,
+            Err(error) if error.concerns_the_page() => Ok(Progress::Idle),
+            outcome => outcome.map(|()| Progress::Idle),
         }
     }
 }

@@ -47,16 +47,8 @@ impl Store {
         let upto = self.state.lock().map_log.last();
         loop {
             let rounds = &mut self.write_back.lock();
-            let (is_done, unsynced) = {
-                let state = self.state.lock();
-                (state.map_log.needed_from().is_none_or(|first| first > upto), state.map_log.unsynced)
-            };
-            if is_done {
-                if unsynced {
-                    self.sync_device()?;
-                    self.state.lock().map_log.unsynced = false;
-                }
-                return Ok(());
+            if self.state.lock().map_log.needed_from().is_none_or(|first| first > upto) {
+                return self.sync_what_was_found();
             }
             self.append(rounds)?;
             self.keep_pace(rounds)?;
@@ -93,6 +85,7 @@ impl Store {
     ) -> Result<(), TierError> {
         self.flush_log(Lsn(batch.last.0 + 1))?;
         self.poison.check()?;
+        self.sync_what_was_found()?;
         let meta_bytes = self.geometry.meta_bytes;
         let numbers = batch.blocks();
         let staging = rounds.staging(meta_bytes * numbers.len());
@@ -112,7 +105,16 @@ impl Store {
         self.submit_and_sync(io, numbers.len())?;
         let mut state = self.state.lock();
         state.map_log.appended(batch, &spots, head, mark);
-        state.map_log.unsynced = false;
+        Ok(())
+    }
+
+    /// Makes durable what the opening found. A process that ended before its sync may have written
+    /// it: nothing is written yet over what it replaces, which alone is durable then.
+    fn sync_what_was_found(&self) -> Result<(), TierError> {
+        if self.state.lock().map_log.unsynced {
+            self.sync_device()?;
+            self.state.lock().map_log.unsynced = false;
+        }
         Ok(())
     }
 
@@ -175,6 +177,7 @@ impl Store {
         // group.
         self.flush_log(Lsn(newest.0 + 1))?;
         self.poison.check()?;
+        self.sync_what_was_found()?;
         let meta_bytes = self.geometry.meta_bytes;
         let staging = rounds.staging(meta_bytes * round.len());
         for (page, out) in round.iter().zip(staging.chunks_mut(meta_bytes)) {

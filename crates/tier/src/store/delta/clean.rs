@@ -46,7 +46,8 @@ impl Store {
         if is_wanted && self.state.lock().deltas.live.walk_is_due() {
             return self.walk_step().map(|_| Progress::Worked);
         }
-        if crowded { self.gather() } else { Ok(Progress::Idle) }
+        // Each slot that is gathered, and each page written whole for it, is logged.
+        if crowded && self.journal()?.has_spare() { self.gather() } else { Ok(Progress::Idle) }
     }
 
     /// The slots of a delta page that can be read, and whether that is all of them.
@@ -120,7 +121,8 @@ impl Store {
     }
 
     /// Makes these delta pages free: their slots go to new delta pages if they fill at most `most`,
-    /// else their pages are written whole. What cannot be read stays.
+    /// else their pages are written whole. What cannot be read stays, and its delta page comes last
+    /// from now on.
     pub(crate) fn gather_from(
         &self,
         victims: &[Place],
@@ -135,24 +137,35 @@ impl Store {
             let put_behind = self.state.lock().deltas.live.doubts() > doubts;
             return Ok(if put_behind { Progress::Worked } else { Progress::Idle });
         }
-        if self.policy.deltas.enabled && packed <= most {
-            self.pack(live, stream)?;
-        } else {
-            self.write_whole_for(&pages, stream)?;
+        let gathered = match self.policy.deltas.enabled && packed <= most {
+            true => self.pack(live, stream),
+            false => self.write_whole_for(&pages, stream),
+        };
+        match gathered {
+            Err(error) if error.concerns_the_page() => {
+                let put_behind = self.state.lock().deltas.live.put_behind(&self.geometry, victims);
+                Ok(if put_behind { Progress::Worked } else { Progress::Idle })
+            }
+            gathered => gathered.map(|()| Progress::Worked),
         }
-        Ok(Progress::Worked)
     }
 
     /// Makes these delta pages free if their slots fill at most half as many, or if no deltas are
-    /// written any more; false if they stay.
+    /// written any more; false if they stay. What cannot be read stays, too.
     pub(crate) fn gather_dense(&self, victims: &[Place]) -> Result<bool, TierError> {
         let (live, packed) = self.live_of(victims)?;
-        if !self.policy.deltas.enabled {
+        let gathered = if !self.policy.deltas.enabled {
             let pages: Vec<PageId> = live.iter().map(|(page, _)| *page).collect();
-            return self.write_whole(&pages).map(|()| true);
+            self.write_whole(&pages)
+        } else if packed <= victims.len() / 2 {
+            self.pack(live, Stream::Moved)
+        } else {
+            return Ok(false);
+        };
+        match gathered {
+            Err(error) if error.concerns_the_page() => Ok(true),
+            gathered => gathered.map(|()| true),
         }
-        let is_dense = packed <= victims.len() / 2;
-        if is_dense { self.pack(live, Stream::Moved).map(|()| true) } else { Ok(false) }
     }
 
     /// The slots that live of delta pages, as far as these can be read, and how many delta pages
@@ -205,8 +218,9 @@ impl Store {
 
     /// As [`Store::write_whole`], in a stream.
     pub(crate) fn write_whole_for(&self, pages: &[PageId], stream: Stream) -> Result<(), TierError> {
-        let pages: Vec<PageId> =
-            pages.iter().copied().filter(|page| self.delta_version(*page).is_some()).collect();
+        // What cannot be looked up fails below.
+        let has_delta = |page: &PageId| self.look(*page).map_or(true, |looked| looked.delta_is_elsewhere());
+        let pages: Vec<PageId> = pages.iter().copied().filter(has_delta).collect();
         if pages.is_empty() {
             return Ok(());
         }
@@ -257,8 +271,12 @@ impl State {
     fn gather(&mut self, store: &Store, page: PageId, delta: Delta) {
         let Some(Ok(entry)) = self.entry_in_memory(store, page) else { return };
         let is_newest = self.newest_version(page, entry) == Some(delta.version);
-        if is_newest && entry.slot().is_some() && entry.has_base(delta.base) {
-            self.deltas.buffer.put(page, delta);
+        if is_newest
+            && entry.slot().is_some()
+            && entry.has_base(delta.base)
+            && let Some(place) = entry.place()
+        {
+            self.deltas.buffer.put(page, delta, place);
         }
     }
 }

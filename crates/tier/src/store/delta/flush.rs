@@ -50,6 +50,8 @@ struct Sent {
 struct Begun {
     sent: Vec<Sent>,
     packed: Vec<Packed>,
+    /// Map pages that cannot be read, of pages in `sent`.
+    lost: BTreeSet<MetaId>,
     /// Pages that are still to be flushed.
     left: Vec<PageId>,
     /// What keeps others from it: they wait on.
@@ -114,8 +116,10 @@ impl Store {
         self.flush_deltas(&pages)
     }
 
-    /// Packs the first of `pages` into delta pages of one batch, and begins their flush. Pages
-    /// whose map page cannot be read wait on.
+    /// Packs the first of `pages` into delta pages of one batch, and begins their flush. A page
+    /// whose map page cannot be read does not wait until it can be, or it would hold the log: the
+    /// write buffer knows where its image is. Its old slot stays counted, and that delta page in
+    /// use.
     fn begin_flush(&self, pages: &[PageId]) -> Begun {
         // As many as may fill a batch, whatever their size.
         let (now, later) = pages.split_at(pages.len().min(16 * self.policy.batch_pages));
@@ -128,19 +132,23 @@ impl Store {
         };
         let (pins, failed) = match self.pin_readable(&unknown) {
             Ok(pinned) => pinned,
-            Err(error) => return Begun { sent, packed, left: later.to_vec(), outcome: Err(error) },
+            Err(error) => {
+                let (lost, left) = (BTreeSet::new(), later.to_vec());
+                return Begun { sent, packed, lost, left, outcome: Err(error) };
+            }
         };
+        let lost: BTreeSet<MetaId> = failed.into_keys().collect();
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        for page in now.iter().filter(|page| !failed.contains_key(&self.geometry.map_of_page(**page))) {
+        for page in now {
             // Settled into its map page since it was looked for: the next attempt reads that.
             let entry = state.entry_in_memory(self, *page);
             let Some(held) = state.deltas.buffer.get(*page) else { continue };
-            let Some(entry) = entry else {
+            if entry.is_none() && !lost.contains(&self.geometry.map_of_page(*page)) {
                 over.push(*page);
                 continue;
-            };
-            let spent = entry.map_or(0, Entry::rent).saturating_add(held.reads);
+            }
+            let spent = entry.and_then(Result::ok).map_or(0, Entry::rent).saturating_add(held.reads);
             let page_size = self.geometry.page_size;
             let space_for = |packed: &[Packed], bytes| {
                 packed.iter().position(|packed| packed.has_space(bytes, page_size))
@@ -174,7 +182,7 @@ impl Store {
         drop(guard);
         drop(pins);
         over.extend_from_slice(later);
-        Begun { sent, packed, left: over, outcome: failed.into_values().next().map_or(Ok(()), Err) }
+        Begun { sent, packed, lost, left: over, outcome: Ok(()) }
     }
 
     /// Goes on with a flush that was begun.
@@ -186,7 +194,7 @@ impl Store {
         begun: Begun,
         (limit, stream): (Limit, Stream),
     ) -> Result<(), TierError> {
-        let Begun { mut sent, mut packed, outcome: begun, .. } = begun;
+        let Begun { mut sent, mut packed, lost: unreadable, outcome: begun, .. } = begun;
         if sent.is_empty() {
             return begun;
         }
@@ -232,7 +240,7 @@ impl Store {
         let (lost, written): (Vec<Sent>, Vec<Sent>) = sent.drain(..).partition(|sent| failed(sent.at.0));
         self.end_flush(&lost, false);
         count(&self.counters.delta_pages_written, outcomes.len());
-        let published = self.publish_deltas(written, &places);
+        let published = self.publish_deltas(written, &places, unreadable);
         self.state.lock().deltas.in_flight -= places.len() as u64;
         begun.and(outcome).and(published)
     }
@@ -260,9 +268,14 @@ impl Store {
 
     /// Publishes the slots that are still wanted, and frees delta pages that are empty. Settles all
     /// places; what is left out waits on.
-    fn publish_deltas(&self, mut sent: Vec<Sent>, places: &[Place]) -> Result<(), TierError> {
+    fn publish_deltas(
+        &self,
+        mut sent: Vec<Sent>,
+        places: &[Place],
+        lost: BTreeSet<MetaId>,
+    ) -> Result<(), TierError> {
         sent.sort_unstable_by_key(|sent| sent.at);
-        let mut slots = Slots { sent, places, left_out: Vec::new() };
+        let mut slots = Slots { sent, places, lost, left_out: Vec::new() };
         if let Err(error) = self.publish_record(&mut slots, places) {
             self.end_flush(&slots.sent, false);
             return Err(error);
@@ -272,13 +285,15 @@ impl Store {
     }
 
     /// The place of the image that a slot counts from, if the slot is newer than what the map has.
-    /// The page's entry is known.
+    /// The page's entry is known, or its map page cannot be read: the write buffer had this version
+    /// of the page as its newest, and what gives the page another image removes it there.
     fn image_wanted(&self, state: &mut State, sent: &Sent) -> Option<Place> {
-        let waits = state.deltas.buffer.get(sent.page).is_some_and(|held| held.delta.base == sent.base);
-        let entry = state.entry_in_memory(self, sent.page)?.ok()?;
-        let is_wanted = waits
-            && entry.has_base(sent.base)
-            && entry.version().is_some_and(|version| version <= sent.version);
+        let held = state.deltas.buffer.get(sent.page).filter(|held| held.delta.base == sent.base)?;
+        let place = held.place;
+        let Some(entry) = state.entry_in_memory(self, sent.page) else { return Some(place) };
+        let entry = entry.ok()?;
+        let is_wanted =
+            entry.has_base(sent.base) && entry.version().is_some_and(|version| version <= sent.version);
         entry.place().filter(|_| is_wanted)
     }
 
@@ -293,7 +308,7 @@ impl Store {
         self.poison.check()?;
         // Each record frees some, or some are given up.
         while self.state.lock().deltas.live.empty_count() > 0 {
-            self.publish_deltas(Vec::new(), &[])?;
+            self.publish_deltas(Vec::new(), &[], BTreeSet::new())?;
         }
         Ok(())
     }
@@ -304,6 +319,8 @@ struct Slots<'a> {
     /// In the order of their delta pages.
     sent: Vec<Sent>,
     places: &'a [Place],
+    /// Map pages that could not be read when the flush began.
+    lost: BTreeSet<MetaId>,
     left_out: Vec<(PageId, Malformed)>,
 }
 
@@ -313,7 +330,9 @@ impl Publication for Slots<'_> {
     }
 
     fn unknown(&self, store: &Store, state: &State) -> Vec<MetaId> {
-        store.unknown(state, self.sent.iter().map(|sent| sent.page))
+        let mut unknown = store.unknown(state, self.sent.iter().map(|sent| sent.page));
+        unknown.retain(|id| !self.lost.contains(id));
+        unknown
     }
 
     /// The slots of pages that were not written whole, freed or written in a later slot meanwhile.

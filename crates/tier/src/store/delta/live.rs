@@ -39,6 +39,8 @@ pub(crate) struct Live {
     /// Those that a walk counts: entries of the map pages before `walked_to` that name them.
     walking: BTreeMap<Place, u8>,
     walked_to: u64,
+    /// Pages with slots that could not be gathered: an image under one is damaged.
+    stuck: BTreeSet<Place>,
     /// Times that the background thread passes the walk over.
     walk_rests: u32,
     /// Where the next looks begin, so that one need not go through all pages.
@@ -57,6 +59,7 @@ impl Default for Live {
             doubts: 0,
             walking: BTreeMap::new(),
             walked_to: 0,
+            stuck: BTreeSet::new(),
             walk_rests: 0,
             unknown_from: Place(0),
             emptiest_from: Place(0),
@@ -187,9 +190,21 @@ impl Live {
     pub(crate) fn give_up(&mut self, place: Place) {
         self.empty.remove(&place);
     }
+    /// Notes that those of `places` could not be gathered that still have slots: they come last
+    /// among those to be gathered. Returns whether that is new of any.
+    pub(crate) fn put_behind(&mut self, geometry: &Geometry, places: &[Place]) -> bool {
+        let before = self.stuck.len();
+        for place in places {
+            if *self.count(geometry, *place) != NOT_A_DELTA_PAGE {
+                self.stuck.insert(*place);
+            }
+        }
+        self.stuck.len() > before
+    }
     /// Notes that the place was freed.
     pub(crate) fn freed(&mut self, geometry: &Geometry, place: Place) {
         assert!(self.empty.remove(&place), "{place:?} is freed when it is empty");
+        self.stuck.remove(&place);
         assert_eq!(*self.count(geometry, place), NOT_A_DELTA_PAGE);
     }
 
@@ -228,20 +243,21 @@ impl Live {
         self.unknown_from = Place(place.0 + 1);
         Some(place)
     }
-    /// Up to `limit` pages, those with the fewest slots that live first, unknown ones last, among
-    /// the next `among` pages.
+    /// Up to `limit` pages, those with the fewest slots that live first, unknown ones and then
+    /// those that could not be gathered last, among the next `among` pages.
     pub(crate) fn emptiest(&mut self, geometry: &Geometry, limit: usize, among: usize) -> Vec<Place> {
         let from = self.emptiest_from;
         let before = self.in_use(geometry, Place(0)).take_while(|(place, _)| *place < from);
         let next = self.in_use(geometry, from).chain(before).take(among);
-        let mut all: Vec<(u8, Place)> = next.map(|(place, count)| (count, place)).collect();
-        self.emptiest_from = all.last().map_or(Place(0), |(_, place)| Place(place.0 + 1));
+        let of = |(place, count): (Place, u8)| (self.stuck.contains(&place), count, place);
+        let mut all: Vec<(bool, u8, Place)> = next.map(of).collect();
+        self.emptiest_from = all.last().map_or(Place(0), |(.., place)| Place(place.0 + 1));
         if all.len() > limit {
             all.select_nth_unstable(limit);
             all.truncate(limit);
         }
         all.sort_unstable();
-        all.into_iter().map(|(_, place)| place).collect()
+        all.into_iter().map(|(.., place)| place).collect()
     }
     /// The slots of a page that live, if they are counted.
     #[cfg(test)]

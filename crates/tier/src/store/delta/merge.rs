@@ -26,18 +26,19 @@ impl Store {
         }
     }
 
-    /// Writes those of the unchanged pages whole that are to be. What fails is declined: the store
-    /// has the page.
+    /// Writes those of the unchanged pages whole that are to be, while there is log to spare: reads
+    /// alone must not fill it. What fails is declined: the store has the page.
     pub(crate) fn merge_unchanged(&self, writes: &mut [PageWrite<'_>], seal: Seal) {
         let wanted = |write: &PageWrite<'_>| {
             !write.dirty
                 && write.delta_read == DeltaRead::Merge
                 && self.delta_version(write.page) == Some(write.version)
         };
-        if self.poison.check().is_err() {
+        let chosen: Vec<usize> = (0..writes.len()).filter(|i| wanted(&writes[*i])).collect();
+        let has_spare = || self.journal().is_ok_and(|journal| journal.has_spare());
+        if chosen.is_empty() || self.poison.check().is_err() || !has_spare() {
             return;
         }
-        let chosen: Vec<usize> = (0..writes.len()).filter(|i| wanted(&writes[*i])).collect();
         for chunk in chosen.chunks(self.policy.batch_pages) {
             self.write_chunk(writes, chunk, Kind::PAGES_MOVED, Stream::New, seal);
         }

@@ -124,6 +124,7 @@ impl Store {
         let Some(base) = write.base else { return false };
         // (None: it was settled into its map page since it was looked for.)
         let Some(Ok(entry)) = state.entry_in_memory(self, write.page) else { return false };
+        let Some(place) = entry.place() else { return false };
         let held = state.deltas.buffer.get(write.page);
         let newest = newest(entry, held);
         if !entry.has_base(base) || newest.is_none_or(|newest| newest > write.version) {
@@ -136,8 +137,12 @@ impl Store {
         let changes = held.map_or(write.changes, |held| held.delta.changes.union(write.changes));
         let mut reads = held.map_or(0, |held| held.reads);
         let bytes = slot_bytes(changes, self.geometry.page_size);
-        let limit = self.policy.deltas.buffer_bytes;
-        if limit > 0 && state.deltas.buffer.bytes() + bytes > limit {
+        let limit = match self.policy.deltas.buffer_bytes {
+            // For what calls have under way. What cannot be written waits, too.
+            0 => self.policy.batch_pages * self.geometry.page_size,
+            bytes => bytes,
+        };
+        if state.deltas.buffer.bytes() + bytes > limit {
             return false;
         }
         let (page, version, recovery) = (write.page, write.version, write.recovery_lsn);
@@ -156,7 +161,7 @@ impl Store {
             }
             Choice::Delta => {}
         }
-        let offer = Offer { page, version, recovery, base, changes, reads, image: write.data };
+        let offer = Offer { page, version, recovery, base, place, changes, reads, image: write.data };
         state.deltas.buffer.take(&offer);
         count(&self.counters.deltas_taken, 1);
         write.outcome = Ok(Written::Taken { base: Some(base), changes });

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! * An entry's delta counts from the image that the page's map entry names, under the same hold of
-//!   `state`: a whole image that replaces it, or a free of the page, removes the entry.
+//!   `state`: a whole image that replaces it, or a free of the page, removes the entry. So the
+//!   place of that image is known here, and the map page is not needed to name a slot over it.
 //! * The log is needed from an entry's recovery LSN until a slot of its version is in the map and
 //!   that record durable. A version that is taken while an older one is being flushed keeps its own
 //!   recovery LSN apart, and has only that one once the flush is done.
@@ -11,6 +12,7 @@
 //!
 //! Pure: no I/O and no lock of its own; the store's `state` protects it.
 
+use super::super::geometry::Place;
 use super::slot::Delta;
 use crate::granules::{Base, Changes};
 use firndb_base::hash::FixedMap;
@@ -25,6 +27,8 @@ const ENTRY_BYTES: usize = 180;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Buffered {
     pub delta: Delta,
+    /// The place of the image that the delta counts from.
+    pub place: Place,
     /// The log is needed from here; `Lsn::MAX` if the version is durable elsewhere.
     pub recovery: Lsn,
     /// Rent of second reads that no slot's record has yet (`policy.rs`). Lost with a crash, and
@@ -41,6 +45,8 @@ pub(crate) struct Offer<'a> {
     pub version: Lsn,
     pub recovery: Lsn,
     pub base: Base,
+    /// The place of the base.
+    pub place: Place,
     pub changes: Changes,
     /// As in [`Buffered`], those that are known included.
     pub reads: u8,
@@ -82,7 +88,8 @@ impl WriteBuffer {
         if let Some(held) = self.remove(offer.page) {
             let page = offer.page;
             assert_eq!(
-                held.delta.base, offer.base,
+                (held.delta.base, held.place),
+                (offer.base, offer.place),
                 "{page:?}: a new image removes the deltas of the old one"
             );
             assert!(held.delta.version <= offer.version, "{page:?}: a version never goes back");
@@ -91,14 +98,14 @@ impl WriteBuffer {
             later = held.later.map(|later| later.min(offer.recovery));
         }
         let delta = Delta::of(offer.version, offer.base, changes, offer.image);
-        self.insert(offer.page, Buffered { delta, recovery, reads: offer.reads, later });
+        self.insert(offer.page, Buffered { delta, place: offer.place, recovery, reads: offer.reads, later });
         changes
     }
 
-    /// Puts back a delta that the map has, unless one waits.
-    pub(crate) fn put(&mut self, page: PageId, delta: Delta) {
+    /// Puts back a delta that the map has, over the image at `place`, unless one waits.
+    pub(crate) fn put(&mut self, page: PageId, delta: Delta, place: Place) {
         if !self.entries.contains_key(&page) {
-            self.insert(page, Buffered { delta, recovery: Lsn::MAX, reads: 0, later: None });
+            self.insert(page, Buffered { delta, place, recovery: Lsn::MAX, reads: 0, later: None });
         }
     }
 
@@ -176,7 +183,8 @@ mod tests {
 
     fn offer(page: u64, version: u64, recovery: u64, changes: Changes, image: &[u8]) -> Offer<'_> {
         let (version, recovery) = (Lsn(version), Lsn(recovery));
-        Offer { page: PageId(page), version, recovery, base: BASE, changes, reads: 0, image }
+        let place = Place(page);
+        Offer { page: PageId(page), version, recovery, base: BASE, place, changes, reads: 0, image }
     }
 
     #[test]

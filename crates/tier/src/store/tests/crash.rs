@@ -2,13 +2,18 @@
 //! images.
 
 use super::harness::*;
+use super::map_damage::unreadable;
 use super::model::Model;
 use crate::page_tier::PageTier;
-use crate::store::Journal;
+use crate::store::geometry::Slot;
+use crate::store::meta_page::MetaId;
+use crate::store::{Journal, Store, StoreOptions};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
+use firndb_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{CrashPlan, Device, MemoryDevice, Survival};
+use firndb_testkit::hooked::{Call, Hooked};
 use std::collections::BTreeMap;
 
 /// State known at the power cut.
@@ -165,6 +170,52 @@ fn a_power_cut_while_growing_leaves_a_whole_store() {
                 recover(replay.image(survival, &mut rng).remove(0), &log.records(), Lsn::FIRST, durable)
                     .unwrap();
             compare(&store, &fold(&log.records(), durable));
+        }
+        if replay.step().is_none() {
+            break;
+        }
+    }
+}
+
+/// Cause: what a process had written when it ended, and not synced, was taken for durable by the
+/// next one. Effect: the slot before it was written over, and a power cut could tear both.
+#[test]
+fn a_power_cut_after_a_process_has_ended_before_a_sync_leaves_a_whole_store() {
+    let (plan, log) = (CrashPlan::new(), TestLog::new());
+    let disk = plan.device("store");
+    let store = create(disk.clone(), &log);
+    // As many metadata pages as a totals page names in its second sector, too.
+    allocate(&store, &log, 2000).unwrap();
+    log.flush(log.end()).unwrap();
+    let totals = [Slot::A, Slot::B].map(|slot| store.geometry.meta_offset(MetaId::Totals, slot));
+    drop(store);
+    plan.settle();
+    let written = AtomicBool::new(false);
+    let hooked = Hooked::over(disk, move |call| match call {
+        Call::Write { offset, .. } => {
+            written.fetch_or(totals.contains(&offset), Relaxed);
+            Ok(())
+        }
+        Call::Sync if written.swap(false, Relaxed) => Err(unreadable()),
+        _ => Ok(()),
+    });
+    let (records, end) = (log.records(), log.end());
+    for _ in 0..2 {
+        // Each process ends when it has written the totals page.
+        let options = StoreOptions { map_budget_bytes: 1 << 20, ..options() };
+        let store = Store::open_with(hooked.clone(), DATABASE, options, POLICY).unwrap();
+        for logged in records.iter().filter(|logged| logged.kind != OTHER) {
+            store.redo(logged.lsn, logged.record()).unwrap();
+        }
+        store.finish_redo(end).unwrap();
+        store.attach_journal(log.clone());
+        assert!(store.sweep_round(&mut store.write_back.lock()).is_err());
+    }
+    let (mut replay, mut rng, pages) = (plan.replay(), Rng::new(1), fold(&records, end));
+    loop {
+        for survival in Survival::ALL.into_iter().cycle().take(4 * Survival::ALL.len()) {
+            let image = replay.image(survival, &mut rng).remove(0);
+            compare(&recover(image, &records, Lsn::FIRST, end).unwrap(), &pages);
         }
         if replay.step().is_none() {
             break;

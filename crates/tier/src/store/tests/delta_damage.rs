@@ -8,7 +8,7 @@ use crate::store::entry::SlotAt;
 use crate::store::{DeltaPolicy, Journal, Policy, Store};
 use crate::{Base, Changes};
 use firndb_base::sync::Arc;
-use firndb_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{
     AlignedBuf, Calls, Device, DeviceErrorKind, Durability, FaultPlan, Faulty, MemoryDevice,
 };
@@ -272,7 +272,7 @@ fn slots_that_live_are_gathered_and_empty_delta_pages_become_free() {
     let reopened =
         recover_under(AT_ONCE, rig.device.clone(), &records, Lsn::ZERO, Lsn::FIRST, rig.log.end()).unwrap();
     reopened.attach_journal(rig.log.clone());
-    while reopened.learn_step(true).unwrap() == firndb_base::Progress::Worked {}
+    while reopened.learn_step(true).unwrap() == Progress::Worked {}
     for pages in rig.pages.chunks(6) {
         reopened.write_whole(&pages[..1]).unwrap();
     }
@@ -304,5 +304,43 @@ fn a_delta_page_that_cannot_be_read_is_not_taken_for_empty() {
     for (page, changed) in rig.pages.iter().zip(&changed) {
         let (found, image) = read_found(&store, *page).unwrap();
         assert_eq!((found.version, image), *changed);
+    }
+}
+
+/// Cause: gathering slots passed on the error of a damaged image under one. Effect: compaction
+/// failed before it emptied anything, and the background rested all work on free space.
+#[test]
+fn a_damaged_image_under_a_slot_keeps_no_other_from_being_written_whole() {
+    let rig = rig(AT_ONCE, 12);
+    let changed = [rig.change(&rig.pages[..6], 40), rig.change(&rig.pages[6..], 40)].concat();
+    rig.store.sync().unwrap();
+    let image = rig.store.entry_of(rig.pages[0]).unwrap().place().unwrap();
+    rig.device.write(rig.store.geometry.place_offset(image), &[7; PAGE_SIZE], Durability::Later).unwrap();
+    let off = Policy { deltas: DeltaPolicy { pages_percent: 1, ..DeltaPolicy::OFF }, ..POLICY };
+    for is_compacted in [false, true] {
+        let (device, records) = (copy(&*rig.device), rig.log.records());
+        let end = rig.log.end();
+        let store = recover_under(off, device, &records, Lsn::ZERO, Lsn::FIRST, end).unwrap();
+        store.attach_journal(TestLog::with(records));
+        store.learn_all().unwrap();
+        if is_compacted {
+            let mut sparse = store.sparse_deltas();
+            while store.compact_deltas_step(&mut sparse).unwrap() == Progress::Worked {}
+        } else {
+            let steps = (0..100).take_while(|_| store.clean_deltas().unwrap() == Progress::Worked).count();
+            assert!(steps < 100, "it does not try again and again");
+        }
+        for (page, changed) in rig.pages.iter().zip(&changed).skip(1) {
+            assert_eq!(store.entry_of(*page).unwrap().slot(), None);
+            assert_eq!(
+                read_found(&store, *page).map(|(found, image)| (found.version, image)).as_ref(),
+                Ok(changed)
+            );
+        }
+        assert!(store.entry_of(rig.pages[0]).unwrap().slot().is_some());
+        assert_eq!(
+            read_found(&store, rig.pages[0]).err().map(|error| error.kind),
+            Some(TierErrorKind::Damaged)
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use super::delta_model::read_found;
 use super::harness::*;
+use super::map_damage::sweep_and_damage;
 use crate::error::TierErrorKind;
 use crate::page_tier::{PageTier, PageWrite};
 use crate::store::bitmap::{self, Which};
@@ -182,4 +183,71 @@ fn a_damaged_image_holds_up_no_checkpoint_when_delta_pages_are_at_their_limit() 
     assert_eq!(read_whole(&store, pages[1]), Ok(changed));
     assert!(store.entry_of(pages[0]).unwrap().slot().is_some(), "a slot was all that could be written");
     assert!(store.entry_of(pages[1]).unwrap().slot().is_none(), "written whole");
+}
+
+/// Cause: a flush read the map page of each page, only to learn where its image is. Effect: one
+/// that was damaged while a delta waited failed each checkpoint, and held the log.
+#[test]
+fn a_delta_that_waits_is_flushed_although_its_map_page_is_damaged() {
+    // As a slot; and where it would be written whole, if its page could be read.
+    for pages_percent in [50, 1] {
+        let (device, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+        let policy = Policy { deltas: DeltaPolicy { pages_percent, ..WAITING.deltas }, ..POLICY };
+        let store = Store::create_with(device.clone(), DATABASE, options(), LAYOUT, policy).unwrap();
+        store.attach_journal(log.clone());
+        let pages = allocate(&store, &log, 12).unwrap();
+        write(&store, &log, &pages);
+        let changed: Vec<_> = pages[..3].iter().map(|page| change(&store, &log, *page, 40)).collect();
+        sweep_and_damage(&store, &*device, 0);
+        store.sync().unwrap();
+        log.flush(log.end()).unwrap();
+        store.sync().unwrap();
+        assert_eq!(store.oldest_needed_lsn(), None);
+        let (records, end) = (log.records(), log.end());
+        let reopened = recover_under(policy, device, &records, Lsn::ZERO, end, end).unwrap();
+        for store in [&store, &reopened] {
+            for (page, changed) in pages.iter().zip(&changed) {
+                assert_eq!(read_whole(store, *page).as_ref(), Ok(changed));
+            }
+            assert_eq!(read_whole(store, pages[3]).unwrap_err().kind, TierErrorKind::Damaged);
+        }
+    }
+}
+
+/// Cause: without a write buffer no limit was looked at. Effect: on a device without space each
+/// page that left DRAM as a delta stayed in memory all the same.
+#[test]
+fn deltas_that_find_no_space_do_not_pile_up_without_a_write_buffer() {
+    let (inner, log) = (Arc::new(MemoryDevice::new("store")), TestLog::new());
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_full = fails.clone();
+    let device = Hooked::over(inner, move |call| match call {
+        Call::Write { .. } if is_full.load(Relaxed) => {
+            Err(DeviceError::new(DeviceErrorKind::NoSpace, "the test says so"))
+        }
+        _ => Ok(()),
+    });
+    let store = Store::create_with(device, DATABASE, options(), LAYOUT, AT_ONCE).unwrap();
+    store.attach_journal(log.clone());
+    let pages = allocate(&store, &log, 100).unwrap();
+    write(&store, &log, &pages);
+    fails.store(true, Relaxed);
+    let mut taken = 0;
+    for page in &pages {
+        let (found, image) = read_found(&store, *page).unwrap();
+        let version = log.tick();
+        log.flush(log.end()).unwrap();
+        let mut data = AlignedBuf::zeroed(PAGE_SIZE);
+        data.copy_from_slice(&image);
+        let write = PageWrite::back(*page, version, version, &data).changed_since(found.base, found.changes);
+        let mut writes = [write];
+        store.write_batch(&mut writes);
+        taken += usize::from(writes[0].is_taken());
+    }
+    let bytes = store.state.lock().deltas.buffer.bytes();
+    assert!(bytes < (AT_ONCE.batch_pages + 1) * PAGE_SIZE, "{bytes} bytes");
+    assert!(taken > 0 && taken < pages.len(), "{taken} pages");
+    fails.store(false, Relaxed);
+    store.sync().unwrap();
+    assert!(store.state.lock().deltas.buffer.is_empty());
 }

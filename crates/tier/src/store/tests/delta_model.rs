@@ -9,7 +9,7 @@ use crate::{Base, Changes, TierError};
 use firndb_base::rng::Rng;
 use firndb_base::sync::Arc;
 use firndb_base::sync::atomic::Ordering::Relaxed;
-use firndb_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::{AlignedBuf, Device, MemoryDevice};
 use firndb_log::LogClass;
 use std::collections::BTreeMap;
@@ -112,7 +112,8 @@ impl DeltaModel {
             16 => self.checkpoint(),
             17 => self.log.flush(self.log.end()).unwrap(),
             18 if self.rng.one_in(3) => {
-                self.store.compact_deltas(&mut || true).unwrap();
+                let mut sparse = self.store.sparse_deltas();
+                while self.store.compact_deltas_step(&mut sparse).unwrap() == Progress::Worked {}
                 (0..8).for_each(|_| _ = self.store.compact_step().unwrap());
             }
             18 => (0..8).for_each(|_| _ = self.store.learn_step(true).unwrap()),

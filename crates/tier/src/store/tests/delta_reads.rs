@@ -3,9 +3,10 @@
 use super::delta_damage::{AT_ONCE, Rig, rig};
 use super::delta_model::read_found;
 use super::harness::*;
+use crate::error::TierErrorKind;
 use crate::page_tier::{DeltaRead, Found, PageTier, PageWrite, Written};
 use crate::store::{DeltaPolicy, Journal, Policy};
-use firndb_base::{Lsn, PageId};
+use firndb_base::{Lsn, PageId, Progress};
 use firndb_device::AlignedBuf;
 
 fn reads_at(read_cost_percent: u16) -> Policy {
@@ -94,4 +95,32 @@ fn a_read_from_the_write_buffer_is_no_second_read() {
     rig.store.settle_deltas(Lsn(u64::MAX)).unwrap();
     assert_eq!(read_found(&rig.store, page).unwrap().0.delta_read, DeltaRead::Merge);
     assert_eq!(rig.store.statistics().reads_with_delta, 1);
+}
+
+/// Cause: only moves of images asked whether there was log to spare. Effect: while a backup or the
+/// archive held the log, reads and the gathering of slots took the reserves of checkpoints, and no
+/// checkpoint could free any once it was given up.
+#[test]
+fn no_deltas_are_gathered_or_merged_while_the_log_has_none_to_spare() {
+    let few = DeltaPolicy { pages_percent: 7, ..reads_at(100).deltas };
+    let rig = rig(Policy { deltas: few, ..AT_ONCE }, 60);
+    // Ten delta pages; then all but one slot of each die.
+    rig.pages.chunks(6).for_each(|pages| drop(rig.change(pages, 40)));
+    rig.pages.chunks(6).for_each(|pages| rig.store.write_whole(&pages[1..]).unwrap());
+    let page = rig.pages[0];
+    let (found, image) = read_found(&rig.store, page).unwrap();
+    assert_eq!(found.delta_read, DeltaRead::Merge);
+    let mut sparse = rig.store.sparse_deltas();
+    let records = || rig.log.records().len();
+    let before = records();
+    rig.log.set_short(true);
+    assert_eq!(rig.store.clean_deltas().unwrap(), Progress::Idle);
+    assert_eq!(records(), before, "in the background");
+    assert_eq!(leave(&rig, page, found, &image), Written::Declined);
+    assert_eq!(records(), before, "by reads");
+    let refused = rig.store.compact_deltas_step(&mut sparse).unwrap_err();
+    assert_eq!((refused.kind, records()), (TierErrorKind::LogFull, before));
+    rig.log.set_short(false);
+    assert_eq!(rig.store.compact_deltas_step(&mut sparse).unwrap(), Progress::Worked);
+    assert!(records() > before && rig.store.statistics().deltas_gathered > 0);
 }

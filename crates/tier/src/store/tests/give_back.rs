@@ -4,15 +4,17 @@ use super::harness::*;
 use crate::error::TierErrorKind;
 use crate::page_tier::PageTier;
 use crate::store::Journal;
+use crate::store::geometry::{Geometry, Slot};
 use crate::store::give_back::Search;
 use crate::store::meta_page::MetaId;
 use crate::store::{Store, StoreOptions};
+use firndb_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use firndb_base::sync::{Arc, Mutex};
 use firndb_base::{Lsn, Progress};
 use firndb_device::{
-    Calls, Counting, Device, DeviceCounts, DeviceErrorKind, FaultPlan, Faulty, MemoryDevice,
+    Calls, Counting, Device, DeviceCounts, DeviceErrorKind, Durability, FaultPlan, Faulty, MemoryDevice,
 };
-use firndb_testkit::hooked::Hooked;
+use firndb_testkit::hooked::{Call, Hooked};
 
 /// A device that fails by the plan, and counts its calls.
 fn failing_and_counting() -> (FaultPlan, Arc<Counting>) {
@@ -236,4 +238,48 @@ fn growth_looks_for_a_hole_in_few_groups_unless_the_device_is_full() {
     let (before, backed) = (groups(), seen());
     store.add_space(backed, Search::Everywhere).unwrap();
     assert_eq!((groups(), seen()), (before, backed + store.geometry.places_per_group), "a hole is used");
+}
+
+/// Cause: a change of the header that a crash had cut short was completed by the next change only.
+/// Effect: when the file had been cut off, the slot that counted more groups was no use any more,
+/// and a flipped bit in the other made a restore necessary.
+#[test]
+fn a_change_of_the_header_that_a_crash_cut_short_is_completed() {
+    let device = Arc::new(MemoryDevice::new("store"));
+    let (inner, log) = (device.clone(), TestLog::new());
+    // What a crash leaves between the writes of the slots.
+    let image: Arc<Mutex<Option<Arc<MemoryDevice>>>> = Arc::default();
+    let (taken, writes) = (image.clone(), Arc::new(AtomicU64::new(u64::MAX / 2)));
+    let seen = writes.clone();
+    let offsets = [Slot::A, Slot::B].map(Geometry::header_offset);
+    let hooked = Hooked::over(device, move |call| {
+        if let Call::Write { offset, .. } = call
+            && offsets.contains(&offset)
+            && seen.fetch_add(1, Relaxed) == 1
+        {
+            *taken.lock() = Some(copy(&*inner));
+        }
+        Ok(())
+    });
+    let store = create(hooked, &log);
+    let pages = allocate(&store, &log, 500).unwrap();
+    publish(&store, &log, &[], &pages).unwrap();
+    log.flush(log.end()).unwrap();
+    writes.store(0, Relaxed);
+    while store.give_back_step().unwrap() == Progress::Worked {}
+    let image = image.lock().take().expect("the header was written");
+
+    let (records, end) = (log.records(), log.end());
+    let before = image.len();
+    let store = recover(image.clone(), &records, Lsn::FIRST, end).unwrap();
+    store.attach_journal(log.clone());
+    store.give_back_step().unwrap();
+    assert!(image.len() < before, "it was cut off");
+    drop(store);
+    for offset in offsets {
+        let rotten = copy(&*image);
+        rotten.write(offset, &[0xA5; 512], Durability::Later).unwrap();
+        let store = recover(rotten, &log.records(), Lsn::FIRST, log.end()).unwrap();
+        compare(&store, &fold(&log.records(), log.end()));
+    }
 }

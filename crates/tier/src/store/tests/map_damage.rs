@@ -271,16 +271,12 @@ fn pages_are_written_although_a_bitmap_page_cannot_be_read() {
     compare(&opened.store, &fold(&opened.log.records(), opened.log.end()));
 }
 
-/// Cause: what a crash may have torn was to be read before anything else was written. Effect: one
-/// such page that could not be read stopped checkpoints once the map log was full.
-#[test]
-fn checkpoints_go_on_past_a_page_that_may_be_torn_and_cannot_be_read() {
-    let id = MetaId::Map(1);
-    let log = TestLog::new();
-    let (device, store, pages, moved) = prepared(&log);
+/// What a crash leaves while a page is being written: its slot is torn. With the page's slots, all
+/// pages, and those that moved.
+fn torn(log: &Arc<TestLog>, id: MetaId) -> (Arc<MemoryDevice>, Range<u64>, Vec<PageId>, Vec<PageId>) {
+    let (device, store, pages, moved) = prepared(log);
     let slots = slots_of(&store, id);
     drop(store);
-    // A crash while the page is being written, and its slot is torn.
     let image: Arc<Mutex<Option<Arc<MemoryDevice>>>> = Arc::default();
     let (inner, taken, at) = (device.clone(), image.clone(), slots.clone());
     let hooked = Hooked::over(device, move |call| {
@@ -295,10 +291,19 @@ fn checkpoints_go_on_past_a_page_that_may_be_torn_and_cannot_be_read() {
         }
         Ok(())
     });
-    let store = open(hooked, &log);
+    let store = open(hooked, log);
     sweep(&store);
     let device = image.lock().take().expect("the page was written");
+    (device, slots, pages, moved)
+}
 
+/// Cause: what a crash may have torn was to be read before anything else was written. Effect: one
+/// such page that could not be read stopped checkpoints once the map log was full.
+#[test]
+fn checkpoints_go_on_past_a_page_that_may_be_torn_and_cannot_be_read() {
+    let id = MetaId::Map(1);
+    let log = TestLog::new();
+    let (device, slots, pages, moved) = torn(&log, id);
     let fails = Arc::new(AtomicBool::new(true));
     let store = open(failing(&device, slots, &fails), &log);
     let mut opened = Opened { store, device, log, pages, moved };
@@ -310,4 +315,58 @@ fn checkpoints_go_on_past_a_page_that_may_be_torn_and_cannot_be_read() {
     // It is still known that the slot may be torn.
     opened.work(&others, 20);
     compare(&opened.store, &fold(&opened.log.records(), opened.log.end()));
+}
+
+/// Cause: a page that a crash had torn was named no more once a read of it seemed damaged. Effect:
+/// one read that was spoilt on its way made it damaged for good.
+#[test]
+fn a_read_that_is_spoilt_once_does_not_damage_a_page_that_a_crash_tore() {
+    let id = MetaId::Map(1);
+    let log = TestLog::new();
+    let (device, slots, ..) = torn(&log, id);
+    let (spoils, kept) = (Arc::new(AtomicBool::new(false)), Mutex::new(None));
+    let (now, inner) = (spoils.clone(), device.clone());
+    let hooked = Hooked::over(device.clone(), move |call| {
+        if let Some(bytes) = kept.lock().take() {
+            let bytes: Vec<u8> = bytes;
+            inner.write(slots.start, &bytes, Durability::Later).unwrap();
+        }
+        if let Call::Read { offset, len } = call
+            && meets(&slots, offset, len)
+            && now.swap(false, Relaxed)
+        {
+            let mut bytes = vec![0; (slots.end - slots.start) as usize];
+            inner.read(slots.start, &mut bytes).unwrap();
+            inner.write(slots.start, &vec![0xA5; bytes.len()], Durability::Later).unwrap();
+            *kept.lock() = Some(bytes);
+        }
+        Ok(())
+    });
+    let store = open(hooked, &log);
+    spoils.store(true, Relaxed);
+    // The second circle writes what the first one carried past.
+    for _ in 0..2 {
+        store.sweep_all(&mut store.write_back.lock()).unwrap();
+    }
+    assert!(!spoils.load(Relaxed), "a read was spoilt");
+    let newest = fold(&log.records(), log.end());
+    compare(&store, &newest);
+    compare(&open(copy(&*device), &log), &newest);
+}
+
+/// Cause: a torn totals page was read again before it was written, and if that failed it was among
+/// the pages that the totals page names. Effect: a panic.
+#[test]
+fn totals_that_a_crash_tore_are_written_again_without_reading_them() {
+    let id = MetaId::Totals;
+    let log = TestLog::new();
+    let (device, slots, ..) = torn(&log, id);
+    let fails = Arc::new(AtomicBool::new(false));
+    let store = open(failing(&device, slots, &fails), &log);
+    fails.store(true, Relaxed);
+    sweep(&store);
+    fails.store(false, Relaxed);
+    let newest = fold(&log.records(), log.end());
+    compare(&store, &newest);
+    compare(&open(copy(&*device), &log), &newest);
 }
