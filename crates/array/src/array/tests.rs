@@ -350,6 +350,14 @@ fn rot_is_mended_and_named_in_as_many_fragments_as_may_be_lost() {
             }
             rig.keeper.repaired.lock().clear();
             let (wanted, mut page) = (page_of(seed), AlignedBuf::zeroed(PAGE));
+            // One that only looks names each fragment once, and leaves it wrong.
+            for _ in 0..if damage.len() <= code.spare() { 2 } else { 0 } {
+                rig.keeper.only_looks.store(true, Ordering::Relaxed);
+                assert!(rig.array.read_otherwise(offset, &mut page, &mut |page| page == &wanted[..]));
+                assert_eq!(rig.keeper.repaired.lock().len(), damage.len());
+                rig.keeper.only_looks.store(false, Ordering::Relaxed);
+            }
+            rig.keeper.repaired.lock().clear();
             let mended = rig.array.read_otherwise(offset, &mut page, &mut |page| page == &wanted[..]);
             if damage.len() <= code.spare() {
                 assert!(mended && page[..] == wanted[..], "{code}: {damage:?}");
