@@ -160,6 +160,9 @@ pub trait BackingStore: PageTier {
     /// versions.
     fn records_end(&self) -> Lsn;
 
+    /// The version that the newest of these records names for a page: without what waits in memory.
+    fn recorded_version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError>;
+
     /// The log's end: records that the store has not appended yet lie there or behind. Takes no
     /// lock.
     fn log_end(&self) -> Lsn;

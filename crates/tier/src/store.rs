@@ -481,6 +481,9 @@ impl PageTier for Store {
 }
 
 impl BackingStore for Store {
+    fn recorded_version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+        self.look(page).map(|looked| looked.entry.version())
+    }
     fn records_end(&self) -> Lsn {
         self.state.lock().space.pending_end().unwrap_or(Lsn::ZERO)
     }

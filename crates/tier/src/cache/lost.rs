@@ -68,7 +68,7 @@ impl FlashCache {
                 return Err(cause);
             }
         }
-        if self.store_has(page, hit) {
+        if self.is_recorded(page, hit) {
             return Ok(Reread::Stored);
         }
         if self.is_rebuildable() {
@@ -88,12 +88,25 @@ impl FlashCache {
         Ok(Reread::Lost(version))
     }
 
-    /// Whether the store has the version of a dirty image that cannot be read, or a newer one. The
-    /// group's header gives the version.
+    /// Whether the store has the very version of a dirty image that cannot be read. Where it has a
+    /// newer one, the image may be read once more and is older: a read must not be answered then,
+    /// since the image stays in the directory.
     pub(crate) fn store_has(&self, page: PageId, hit: Hit) -> bool {
+        let version = self.version_of_dirty(page, hit);
+        version.is_some() && self.store.version_of(page).is_ok_and(|found| found == version)
+    }
+
+    /// Whether the store has recorded the version of a dirty image that cannot be read, or a newer
+    /// one: what waits in its write buffer a crash would lose.
+    pub(crate) fn is_recorded(&self, page: PageId, hit: Hit) -> bool {
+        let version = self.version_of_dirty(page, hit);
+        version.is_some() && self.store.recorded_version_of(page).is_ok_and(|found| found >= version)
+    }
+
+    /// The version of a dirty image that cannot be read, by its group's header.
+    fn version_of_dirty(&self, page: PageId, hit: Hit) -> Option<Lsn> {
         let named = self.version_in_header(hit.serial, self.geometry.index_of(hit.slot), page);
-        let version = named.filter(|version| hit.word.may_be(*version));
-        version.is_some() && self.store.version_of(page).is_ok_and(|found| found >= version)
+        named.filter(|version| hit.word.may_be(*version))
     }
 
     /// The version that the group's header gives for its image `index`, if the header can be read.

@@ -141,7 +141,7 @@ impl FlashCache {
                     writes.push(write.changed_since(since.base, since.changes));
                     offered.push(*hit);
                 }
-                Err(_) if self.store_has(hit.word.page(), *hit) => stored.push(*hit),
+                Err(_) if self.is_recorded(hit.word.page(), *hit) => stored.push(*hit),
                 Err(error) => return Err(error),
             }
         }

@@ -270,17 +270,14 @@ impl Source<'_> {
     /// The last group that is completely whole. `None` in an empty cache.
     fn last_group(&self, durable: Serial) -> Result<Option<GroupHeader>, TierError> {
         let Some(mut last) = self.some_group(durable)? else { return Ok(None) };
-        while let Some(next) = self.header_behind(last.serial.next()) {
-            last = next;
-        }
-        // One group is written at a time: if there is a group behind a gap, the gap is no torn end.
-        if let Some(beyond) = self.header_behind(Serial(last.serial.0 + 2)) {
-            return Err(self.damaged(format!(
-                "group {} cannot be read, and {} can",
-                beyond.serial.0 - 1,
-                beyond.serial.0
-            )));
-        }
+        let unread = loop {
+            match self.header_of(last.serial.next()) {
+                Ok(Some(next)) => last = next,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        self.check_beyond(Serial(last.serial.0 + 2), unread)?;
         match self.is_whole(&last) {
             Ok(true) => return Ok(Some(last)),
             Err(error) if last.serial <= durable => return Err(error),
@@ -322,12 +319,24 @@ impl Source<'_> {
         let found = self.headers_at(serial, 1)?.pop().expect("one was asked for");
         Ok(found.filter(|found| found.serial.0 % self.geometry.groups == serial.0 % self.geometry.groups))
     }
-    /// The header of a group that is not known to be durable. `None` also if its place cannot be
-    /// read: a group that was torn there, or that the ring left behind, is not needed, and for what
-    /// a whole one held the log is still kept.
-    fn header_behind(&self, serial: Serial) -> Option<GroupHeader> {
-        self.header_of(serial).ok().flatten()
+    /// Fails unless the group before `beyond`, whose header is not there or is `unread`, is torn or
+    /// was never begun. One group is written at a time, so no group may be begun behind it.
+    ///
+    /// Of both places one must be readable. If the first is not, the second one must show that
+    /// nothing was written there in this lap: then nothing is lost with the first, since the log is
+    /// kept for groups that are not known to be durable.
+    fn check_beyond(&self, beyond: Serial, unread: Option<TierError>) -> Result<(), TierError> {
+        let in_first_lap = beyond.0 < Serial::FIRST.0 + self.geometry.groups;
+        match (self.header_at(beyond), unread) {
+            (Ok(Some(found)), _) if found.serial == beyond => {
+                Err(self.damaged(format!("group {} cannot be read, and {} can", beyond.0 - 1, beyond.0)))
+            }
+            (Ok(None), Some(error)) if !in_first_lap => Err(error),
+            (Err(_), Some(error)) => Err(error),
+            _ => Ok(()),
+        }
     }
+
     fn header_of(&self, serial: Serial) -> Result<Option<GroupHeader>, TierError> {
         Ok(self.header_at(serial)?.filter(|found| found.serial == serial))
     }

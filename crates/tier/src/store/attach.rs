@@ -30,8 +30,11 @@ impl Store {
         };
         if header_is_alone {
             let header = &mut *self.growth.lock();
-            // If it fails the slots are as they were found, and the next change writes both.
-            if let Ok(newest) = header.store_beside(&*self.device) {
+            // The newer slot may be in the drive's memory only. A sync that fails poisons the store;
+            // if the write fails the slots are as they were found, and the next change writes both.
+            if self.sync_device().is_ok()
+                && let Ok(newest) = header.store_beside(&*self.device)
+            {
                 *header = newest;
             }
         }

@@ -158,10 +158,9 @@ impl Header {
         Header { sequence: self.sequence, slot: self.slot, ..*other } == *self
     }
 
-    /// Writes the other slot, with the same contents; returns what it has then. What was found in
-    /// this one is made durable first: a process may have ended before it was.
+    /// Writes the other slot, with the same contents; returns what it has then. This one must be
+    /// durable: a process may have ended before what was found there was.
     pub(crate) fn store_beside(&self, device: &dyn Device) -> Result<Header, TierError> {
-        device.sync()?;
         let beside = self.next_slot();
         beside.store(device)?;
         Ok(beside)

@@ -54,6 +54,9 @@ impl PageTier for Judge {
 }
 
 impl BackingStore for Judge {
+    fn recorded_version_of(&self, page: PageId) -> Result<Option<Lsn>, TierError> {
+        self.store.recorded_version_of(page)
+    }
     fn records_end(&self) -> Lsn {
         self.store.records_end()
     }
