@@ -139,12 +139,20 @@ impl Archive {
             refuse_the_future(writer, superblock, log_end)?;
         }
         let was = superblock.extensions.archived;
-        let lacks = writer.as_ref().and_then(|writer| lacks(writer, &directory, was));
-        let lost = was.filter(|_| options.lost && (writer.is_none() || lacks.is_some()));
-        retention.set_archive_end(was.filter(|_| lost.is_none()));
-        if let Some(sentence) = lacks.filter(|_| lost.is_none()) {
-            (writer, status.failing) = (None, Some(sentence));
+        let is_there = writer.as_ref().is_some_and(|writer| reaches(writer, was));
+        let lost = was.filter(|_| options.lost && !is_there);
+        if lost.is_none()
+            && let Some(short) = writer.take_if(|_| !is_there)
+        {
+            // Which shadows are held is known after recovery: then the first step decides.
+            status.failing = lacks(&short, &directory, was, superblock.log_start());
         }
+        retention.set_archive_end(match &writer {
+            _ if lost.is_some() => None,
+            // It may have had more, which is damaged now.
+            Some(writer) => writer.resume(),
+            None => was,
+        });
         status.archived = match &writer {
             Some(writer) => writer.end(),
             None => retention.archive_end(),
@@ -171,14 +179,15 @@ impl Archive {
         let opened = open_writer(&directory, superblock.database, options).map_err(archive_error);
         match opened.and_then(|writer| refuse_the_future(&writer, superblock, log_end).map(|()| writer)) {
             Ok(writer) => {
-                status.archived = writer.end();
-                let lacks = lacks(&writer, &directory, superblock.extensions.archived);
-                status.failing = lacks.or_else(|| lacks_space(&directory, options.segment_bytes.get()));
+                let was = superblock.extensions.archived;
+                status.failing = lacks(&writer, &directory, was, superblock.log_start());
+                status.archived = if status.failing.is_none() { writer.end() } else { was };
+                let space = || lacks_space(&directory, options.segment_bytes.get());
+                status.failing = status.failing.or_else(space);
             }
-            Err(error) => status.failing = Some(error.to_string()),
-        }
-        if status.failing.is_some() {
-            status.archived = superblock.extensions.archived;
+            Err(error) => {
+                (status.failing, status.archived) = (Some(error.to_string()), superblock.extensions.archived);
+            }
         }
         let kept_from = superblock.log_start();
         let given_up = superblock.extensions.archive_gap;
@@ -394,11 +403,17 @@ fn open_writer(
     ArchiveWriter::open(options.files(directory), database, options.segment_bytes.get())
 }
 
-/// Why the archive cannot be the one that had all log before `was`: its volume is not mounted, or
-/// an older copy was put in its place. Nothing would ever be archived of the log in between, which
-/// was freed.
-fn lacks(writer: &ArchiveWriter, directory: &Path, was: Option<Lsn>) -> Option<String> {
-    let was = was.filter(|was| writer.reach().is_none_or(|reach| reach < *was))?;
+/// Whether the archive can be the one that had all log before `was`.
+fn reaches(writer: &ArchiveWriter, was: Option<Lsn>) -> bool {
+    was.is_none_or(|was| writer.reach().is_some_and(|reach| reach >= was))
+}
+
+/// Why the archive cannot go on as the one that had all log before `was`: its volume is not
+/// mounted, or an older copy was put in its place. Nothing would ever be archived of the log in
+/// between, unless that is retained, which it is from `retained` on.
+fn lacks(writer: &ArchiveWriter, directory: &Path, was: Option<Lsn>, retained: Lsn) -> Option<String> {
+    let goes_on = reaches(writer, was) || writer.resume() >= Some(retained);
+    let was = was.filter(|_| !goes_on)?;
     let found = match writer.reach() {
         None => "holds no archived log, perhaps because its volume is not mounted".to_owned(),
         Some(reach) => format!("ends at LSN {reach}: it is an older copy, or has lost its end"),

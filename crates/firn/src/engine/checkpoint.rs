@@ -165,6 +165,8 @@ impl Engine {
                 if rebuildable { cache_keeps.or(Some(redo_start)) } else { None };
             superblock.extensions.log_start = held.filter(|held| *held < redo_start);
             let log = superblock.log_start()..redo_start;
+            // The archive may have taken the oldest meanwhile: the next ones are held still.
+            let held_shadow = held_shadow.map(|record| record.max(log.start));
             let shadows = [held_shadow, not_held].into_iter().flatten();
             superblock.extensions.shadows_from = shadows.filter(|record| log.contains(record)).min();
             superblock.extensions.archive_gap = self.retention.archive_gap();
@@ -197,10 +199,13 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::Engine;
     use crate::engine::recovery_time::RATE_ASSUMED;
     use crate::engine::testing::{memory_devices, small};
+    use firndb_base::Progress;
     use firndb_base::sync::{Arc, Mutex};
     use firndb_testkit::hooked::Trap;
+    use firndb_txn::PageRecovery;
     use std::time::Duration;
 
     /// Cause: the holds on the log were read before the checkpoint record was flushed. Effect: the
@@ -233,6 +238,45 @@ mod tests {
         assert!(held < superblock.redo_start, "or the checkpoint would free nothing");
         assert_eq!(superblock.log_start(), held);
         assert!(engine.log.space().oldest <= held, "{} for {held}", engine.log.space().oldest);
+    }
+
+    /// Cause: the oldest shadow that was held was read before the checkpoint record was flushed, and
+    /// dropped if the archive took it meanwhile. Effect: no shadow was held after a restart, not
+    /// the later ones either, and the archive went on without their images.
+    #[test]
+    fn shadows_are_held_again_though_the_archive_moves_while_the_checkpoint_record_is_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = || {
+            let options = small(1).archive(|archive| archive.directory(dir.path().join("archive")));
+            options.tuning(|tuning| tuning.page_recovery(PageRecovery::Shadow).page_file_bytes(64 << 10))
+        };
+        let (log, mut devices) = (Trap::default(), memory_devices(1));
+        devices.logs[0] = log.over_writes(devices.logs[0].clone());
+        let db = options().create_on(devices.clone()).expect("created");
+        let engine = db.engine().clone();
+        let file = db.create_page_file("f").expect("a page file");
+        let put = |page| db.transact(|tx| tx.put_page(&file, page, &[1; 1024])).expect("committed");
+        let archive = |engine: &Engine| engine.archive.as_ref().expect("it has one").step(engine, true);
+        while archive(&engine) == Progress::Worked {}
+        put(1);
+        let first = engine.store.oldest_held_shadow().expect("it is held");
+        engine.log.flush_to_devices(engine.log.end()).expect("flushed");
+        assert_eq!(archive(&engine), Progress::Worked, "the image is archived, its record is not");
+        put(2);
+        engine.pool.write_older_than(engine.log.end()).expect("written");
+        engine.pool.tier().sync().expect("written");
+        engine.log.flush_to_devices(engine.log.end()).expect("flushed");
+        let weak = Arc::downgrade(&engine);
+        log.set(move || _ = archive(&weak.upgrade().expect("it is open")));
+        engine.checkpoint_all().expect("a checkpoint");
+        let held = engine.store.oldest_held_shadow();
+        assert!(held > Some(first), "the archive has the first, and not the second");
+        assert!(held < Some(engine.superblock.lock().redo_start));
+        // As after a crash: it is not closed.
+        assert!(engine.begin_close());
+        drop((file, db, engine));
+        let db = options().open_on(devices).expect("opened");
+        assert_eq!(db.engine().store.oldest_held_shadow(), held);
     }
 
     /// A checkpoint that only `recovery_time` makes due writes the oldest pages, and no others.

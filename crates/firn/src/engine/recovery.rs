@@ -183,8 +183,11 @@ impl<'a> Opening<'a> {
         self.read_for_the_archive(scan);
         self.reads.serve();
         let report = &|done, total| report(self.options, RecoveryPhase::Analysis, done, total);
-        // Of an archive that is begun now no record before is known to be held.
-        let is_known = self.archive_need.archive == self.had_archive;
+        // Of an archive that is begun now no record before is known to be held; one that is
+        // declared lost may have had some, whose places were given out since.
+        let is_same = self.archive_need.archive == self.had_archive;
+        let is_lost = superblock.extensions.archived.is_some() && self.retention.archive_end().is_none();
+        let is_known = is_same && !is_lost;
         let mut held = self.retention.archive().map(|from| HeldBefore { from, is_known });
         if let Some(before) = held
             && !before.redo_before(&self.store, scan, superblock)?
@@ -196,10 +199,12 @@ impl<'a> Opening<'a> {
         let recovery = &mut self.recovery;
         let (changes, last_record) =
             analyse(scan, (superblock, held), tiers, &mut transactions, self.options, recovery, report)?;
-        if held.is_some_and(|held| self.store.newest_shadow_not_held() >= Some(held.from)) {
+        // One that is away has what it had, though the log is held from its start on.
+        let begins = |held: HeldBefore| Some(held.from).max(self.retention.archive_end());
+        if held.is_some_and(|held| self.store.newest_shadow_not_held() >= begins(held)) {
             // The archiver begins behind the log that names images which are not held.
             self.retention.revoke_archive();
-            if !is_known {
+            if !is_same {
                 self.retention.set_archive_gap(None);
             }
         }

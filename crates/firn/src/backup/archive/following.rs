@@ -9,7 +9,7 @@ use crate::options::callbacks::LogEventKind;
 use firndb_base::clock::{self, Moment};
 use firndb_base::sync::atomic::Ordering;
 use firndb_base::{Lsn, Progress};
-use firndb_log::archive::CHUNK_MAX;
+use firndb_log::archive::{ArchiveWriter, CHUNK_MAX};
 use firndb_log::{LogError, LogErrorKind, LogTail, Piece};
 use firndb_tier::TierError;
 
@@ -32,9 +32,7 @@ impl Archive {
             let writer = open_writer(&self.directory, self.database, &self.options)?;
             refuse_the_future(&writer, &engine.superblock.lock(), engine.log.end())
                 .map_err(|error| LogError::new(LogErrorKind::BadArgument, error.to_string()))?;
-            if let Some(sentence) = lacks(&writer, &self.directory, engine.retention.archive_end()) {
-                return Err(LogError::new(LogErrorKind::BadArgument, sentence));
-            }
+            self.accept(engine, &writer)?;
             (work.writer, work.unwritten) = (Some(writer), None);
             // There may be nothing to write for long.
             self.status.lock().failing = None;
@@ -67,6 +65,25 @@ impl Archive {
         }
         self.write(engine, work, unwritten)?;
         Ok(Progress::Worked)
+    }
+
+    /// Checks that the archive can go on, or begin, and notes its end.
+    ///
+    /// Errors: `BadArgument` if it lacks log that was archived, and that is retained no more.
+    fn accept(&self, engine: &Engine, writer: &ArchiveWriter) -> Result<(), LogError> {
+        let (held, not_held) = (engine.retention.archive(), engine.store.newest_shadow_not_held());
+        // Log that names images which are not held is as good as gone.
+        let retained = held.map_or(Lsn::MAX, |held| held.max(not_held.map_or(held, |lsn| lsn.advance(1))));
+        if let Some(sentence) = lacks(writer, &self.directory, engine.retention.archive_end(), retained) {
+            return Err(LogError::new(LogErrorKind::BadArgument, sentence));
+        }
+        engine.retention.set_archive_end(writer.resume());
+        if held.is_some() && not_held >= held.max(writer.resume()) {
+            // It has lost its end, and begins anew behind that log.
+            engine.retention.advance_archive(writer.resume().unwrap_or(Lsn::ZERO));
+            engine.revoke_archive_hold();
+        }
+        Ok(())
     }
 
     /// Reads the next piece, if one is due.

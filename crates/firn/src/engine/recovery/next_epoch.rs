@@ -28,8 +28,9 @@ impl Opening<'_> {
         let epoch = superblock.open_epoch(start);
         superblock.clean = false;
         superblock.extensions.settings = options.kept();
-        // The archive may have been given up as lost.
-        superblock.extensions.archived = self.retention.archive_end();
+        // The archive may have been given up as lost, or have lost its end.
+        let is_named = superblock.extensions.archive == self.archive_need.archive;
+        superblock.extensions.archived = self.retention.archive_end().filter(|_| is_named);
         let copies = options.log.copies.unwrap_or(usize::from(superblock.copies()));
         let now = copies.min(superblock.members.len());
         superblock.want_copies(copies as u8, start, now as u8);

@@ -157,6 +157,58 @@ fn what_is_not_the_archive_is_left_alone_until_the_archive_is_back() {
     }
 }
 
+/// Leaves the files of the database and of its archive as a crash now does.
+fn crash(place: &Place, db: Database, archive: &str) {
+    let paths = [place.path("db"), place.path(archive)];
+    let left = paths.each_ref().map(|path| files_of(path));
+    drop(db);
+    for (path, files) in paths.iter().zip(left) {
+        std::fs::remove_dir_all(path).unwrap();
+        put_files(path, &files);
+    }
+}
+
+/// Cause: an archive that was moved was not noted before it was written. Effect: after a crash an
+/// empty directory in its new place was a new archive.
+#[test]
+fn an_archive_that_was_moved_is_known_at_once() {
+    let place = Place::new();
+    std::fs::rename(place.path("archive"), place.path("new")).unwrap();
+    let options = place.options().archive(|archive| archive.directory(place.path("new")));
+    let db = options.open(place.path("db")).unwrap();
+    assert_eq!(archive_all(&db).failing, None);
+    crash(&place, db, "new");
+    std::fs::remove_dir_all(place.path("new")).unwrap();
+    std::fs::create_dir(place.path("new")).unwrap();
+    let failing = place.look().failing.expect("it fails");
+    assert!(failing.contains("is not mounted"), "{failing}");
+}
+
+/// Cause: an archive that lacked log failed, though that log was retained. Effect: one that lost
+/// its end with a crash, or to damage, failed for good.
+#[test]
+fn an_archive_that_lacks_only_log_that_is_retained_goes_on() {
+    let place = Place::new();
+    let db = place.options().open(place.path("db")).unwrap();
+    write(&db, 200, 5);
+    assert_eq!(archive_all(&db).failing, None);
+    let shorter = files_of(&place.path("archive"));
+    write(&db, 205, 5);
+    archive_all(&db);
+    crash(&place, db, "archive");
+    // It notes how far the archive is, and frees no log.
+    crash(&place, place.options().open(place.path("db")).unwrap(), "archive");
+    std::fs::remove_dir_all(place.path("archive")).unwrap();
+    put_files(&place.path("archive"), &shorter);
+    assert_eq!(place.look().failing, None);
+    let db = place.options().open(place.path("db")).unwrap();
+    write(&db, 210, 5);
+    let archive = archive_all(&db);
+    assert_eq!((archive.failing, archive.gaps), (None, Vec::new()));
+    db.close().unwrap();
+    place.assert_restores("backup");
+}
+
 /// Cause: a segment was begun whatever the directory held. Effect: the log went on in the directory
 /// below a volume that was unmounted.
 #[test]

@@ -1,7 +1,7 @@
 //! Shadows whose images the archive cannot have, or lost: it goes on behind their records, and its
 //! verification names them.
 
-use super::{Shop, archive_all, archiving, assert_restores, backup, shadows_and_logged};
+use super::{Shop, archive_all, archiving, assert_restores, backup, files_of, shadows_and_logged};
 use crate::page_files::{recovering, settle};
 use crate::support::bed::Bed;
 use firndb::Database;
@@ -63,6 +63,90 @@ fn after_a_restart_the_archive_goes_on_behind_shadows_that_are_not_held() {
         db.close().unwrap();
         assert_restores(dir.path(), &shop.commits[first..], 3);
     }
+}
+
+/// Leaves the devices, which are returned, and the archive as a crash now does.
+fn crash(db: Database, bed: &Bed, archive: &Path) -> Bed {
+    let (left, files) = (bed.duplicate(), files_of(archive));
+    drop(db);
+    std::fs::remove_dir_all(archive).unwrap();
+    std::fs::create_dir(archive).unwrap();
+    files.iter().for_each(|(name, bytes)| std::fs::write(archive.join(name), bytes).unwrap());
+    left
+}
+
+/// Steps until the archive works, and has all log.
+fn until_it_works(db: &Database) {
+    while db.archive_statistics().unwrap().failing.is_some() {
+        _ = db.step().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    archive_all(db);
+}
+
+/// Cause: an archive that was away was taken to lack all log that is retained, of which the oldest
+/// names images that are not held. Effect: it got a gap at that opening.
+#[test]
+fn an_archive_that_is_away_at_an_opening_gets_no_gap_by_what_it_has() {
+    let (dir, mut bed) = (tempfile::tempdir().unwrap(), Bed::new(1));
+    let archive = dir.path().join("archive");
+    let db = recovering(0).log(|log| log.bytes(4 << 20)).create_on(bed.devices()).unwrap();
+    let mut shop = Shop::new(&db, 13);
+    (0..3).for_each(|_| shop.commit(&db));
+    bed = bed.duplicate();
+    drop(db);
+    let db = archiving(dir.path()).open_on(bed.devices()).unwrap();
+    shop.press(&db, 1);
+    archive_all(&db);
+    backup(&db, dir.path().join("backup"));
+    let first = shop.commits.len();
+    shop.press(&db, 3);
+    archive_all(&db);
+    bed = crash(db, &bed, &archive);
+    // It notes how far the archive is, and frees no log.
+    bed = crash(archiving(dir.path()).open_on(bed.devices()).unwrap(), &bed, &archive);
+    std::fs::rename(&archive, dir.path().join("away")).unwrap();
+    let db = archiving(dir.path()).open_on(bed.devices()).unwrap();
+    shop.press(&db, 3);
+    let away = db.archive_statistics().unwrap();
+    assert!(away.failing.is_some() && away.gaps.is_empty(), "{away:?}");
+    std::fs::remove_dir(&archive).unwrap();
+    std::fs::rename(dir.path().join("away"), &archive).unwrap();
+    until_it_works(&db);
+    assert_eq!(db.archive_statistics().unwrap().gaps, []);
+    assert_verified(dir.path());
+    db.close().unwrap();
+    assert_restores(dir.path(), &shop.commits[first..], 2);
+}
+
+/// Cause: after a crash the shadows behind what the superblock said was archived were held for an
+/// archive that was declared lost, though it had had them. Effect: their places had been given out,
+/// and the new archive took other images from there.
+#[test]
+fn nothing_before_a_crash_is_held_for_an_archive_that_is_declared_lost() {
+    let (dir, mut bed) = (tempfile::tempdir().unwrap(), Bed::new(1));
+    let db = archiving(dir.path()).create_on(bed.devices()).unwrap();
+    let mut shop = Shop::new(&db, 14);
+    shop.press(&db, 3);
+    archive_all(&db);
+    db.checkpoint().unwrap();
+    shop.press(&db, 10);
+    archive_all(&db);
+    assert_eq!(db.statistics().store.shadows_held, 0);
+    bed = bed.duplicate();
+    drop(db);
+    std::fs::remove_dir_all(dir.path().join("archive")).unwrap();
+    let options = archiving(dir.path()).archive(|archive| archive.lost(true));
+    let db = options.open_on(bed.devices()).unwrap();
+    assert_eq!(db.statistics().store.shadows_held, 0);
+    archive_all(&db);
+    backup(&db, dir.path().join("backup"));
+    let first = shop.commits.len();
+    shop.press(&db, 5);
+    archive_all(&db);
+    assert_verified(dir.path());
+    db.close().unwrap();
+    assert_restores(dir.path(), &shop.commits[first..], 2);
 }
 
 /// Cause: the verification read records and images apart. Effect: an image that the archive gave up
