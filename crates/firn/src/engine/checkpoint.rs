@@ -240,7 +240,7 @@ mod tests {
         assert!(engine.log.space().oldest <= held, "{} for {held}", engine.log.space().oldest);
     }
 
-    /// Cause: the oldest shadow that was held was read before the checkpoint record was flushed, and
+    /// Cause: the oldest shadow held was read before the checkpoint record was flushed, and
     /// dropped if the archive took it meanwhile. Effect: no shadow was held after a restart, not
     /// the later ones either, and the archive went on without their images.
     #[test]
