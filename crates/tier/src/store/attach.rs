@@ -30,8 +30,8 @@ impl Store {
         };
         if header_is_alone {
             let header = &mut *self.growth.lock();
-            // The newer slot may be in the drive's memory only. A sync that fails poisons the store;
-            // if the write fails the slots are as they were found, and the next change writes both.
+            // The newer slot may be in the drive's memory only; a failed sync poisons the store. If
+            // the write fails the slots are as they were, and the next change writes both.
             if self.sync_device().is_ok()
                 && let Ok(newest) = header.store_beside(&*self.device)
             {
