@@ -97,7 +97,13 @@ pub fn survey(
         }
         progress(done + 1, listed.len());
     }
-    let mut images = verify.map(|named| Images { named, listed: images_listed, missing: 0 });
+    // Images are written before the log that names them: those of the first segment may lie in one
+    // that was deleted.
+    let from = match &survey.segments[..] {
+        [first, rest @ ..] if first.sequence > 1 => rest.first().map_or(Lsn::MAX, |second| second.first),
+        _ => Lsn::ZERO,
+    };
+    let mut images = verify.map(|named| Images { named, listed: images_listed, from, missing: 0 });
     find_stretches(directory, &mut survey, images.as_mut())?;
     if let Some(more) = images.and_then(|images| images.missing.checked_sub(MISSING_MAX + 1)) {
         survey.damage.push(format!("and {} more images are not there", more + 1));
@@ -190,6 +196,8 @@ fn walk(mut log: ArchiveLog) -> Result<(Lsn, Option<Lsn>), LogError> {
 struct Images<'a> {
     named: NamedImages<'a>,
     listed: BTreeSet<Image>,
+    /// Only records from here on are looked at.
+    from: Lsn,
     missing: u64,
 }
 
@@ -222,7 +230,9 @@ fn walk_records(
         match records.next() {
             Ok(Some((lsn, record))) => {
                 survey.records += 1;
-                images.look_for(lsn, record, &mut survey.damage);
+                if lsn >= images.from {
+                    images.look_for(lsn, record, &mut survey.damage);
+                }
             }
             Ok(None) => return Ok((records.end(), records.gap())),
             Err(error) if error.kind == crate::LogErrorKind::Damaged => {

@@ -180,3 +180,29 @@ fn verifying_an_archive_names_the_images_that_it_lacks() {
     let listed = firndb::survey_archive(dir.path().join("archive"), false, &mut |_, _| {}).unwrap();
     assert_eq!(listed.damage, Vec::<String>::new());
 }
+
+/// Images lie before the log that names them: those of the oldest segment that is kept may have
+/// been deleted with the one before.
+#[test]
+fn verifying_an_archive_whose_oldest_segments_were_deleted_finds_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = archiving(dir.path()).archive(|archive| archive.segment_bytes(128 << 10));
+    let db = options.open(dir.path().join("db")).unwrap();
+    let mut shop = Shop::new(&db, 12);
+    for _ in 0..40 {
+        shop.commit(&db);
+        archive_all(&db);
+    }
+    db.close().unwrap();
+    assert_verified(dir.path());
+    let segment = |number: u64| dir.path().join(format!("archive/log-{number:010}.firn"));
+    let mut deleted = 0;
+    while segment(deleted + 2).exists() {
+        deleted += 1;
+        std::fs::remove_file(segment(deleted)).unwrap();
+        let survey = firndb::survey_archive(dir.path().join("archive"), true, &mut |_, _| {}).unwrap();
+        let missing = survey.damage.iter().filter(|sentence| sentence.contains("image of page")).count();
+        assert_eq!(missing, 0, "{deleted} deleted: {:?}", survey.damage);
+    }
+    assert!(deleted > 3, "{deleted} segments were deleted");
+}
