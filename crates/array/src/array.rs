@@ -174,6 +174,18 @@ impl Array {
         self.unmended.load(Ordering::Relaxed)
     }
 
+    /// How many of [`Array::unmended`] were found since there were `before`, and a sentence about
+    /// them; `None` if there were none.
+    #[must_use]
+    pub fn unmended_since(&self, before: u64) -> Option<(u64, String)> {
+        let unmended = self.unmended() - before;
+        let sentence = format!(
+            "{unmended} fragments or copies are wrong and could not be written anew, on a device that is full or cannot \
+             be done without: free space on it, or replace it, and scrub again"
+        );
+        (unmended > 0).then_some((unmended, sentence))
+    }
+
     /// What a read of a member takes, and a write, as far as enough were measured: of all members
     /// together.
     #[must_use]

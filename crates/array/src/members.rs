@@ -48,7 +48,8 @@ pub trait Keeper: Send + Sync + std::fmt::Debug {
     /// lacks is acknowledged.
     fn strike(&self, member: usize, error: &DeviceError) -> Result<(), DeviceError>;
 
-    /// A member had something wrong, or could not be read, and has been written anew.
+    /// A member had something wrong, or could not be read, and has been written anew if the keeper
+    /// mends.
     fn repaired(&self, member: usize, what: &str);
 
     /// Whether fragments that are wrong are written anew. Otherwise each is reported once, and made
@@ -65,7 +66,7 @@ pub struct MemberStatus {
     pub state: MemberState,
     /// Reads that failed.
     pub failed_reads: u64,
-    /// What was wrong on it, or could not be read, and was written anew.
+    /// What was wrong on it, or could not be read, and was written anew if the keeper mends.
     pub repairs: u64,
 }
 

@@ -151,7 +151,8 @@ impl Database {
         let engine = self.engine();
         engine.check_open()?;
         let mut report = CheckReport::default();
-        let unmended = self.unmended();
+        let array = engine.devices.store_array.as_ref().map(|it| &it.array);
+        let unmended = array.map(|array| (array, array.unmended()));
         match engine.finish_recovery() {
             // Of a database opened read-only, the images and the log in its files are checked.
             Ok(()) if engine.is_read_only() => {}
@@ -185,33 +186,21 @@ impl Database {
             report.add(format!("the log: {error}"));
         }
         self.note_what_others_made_up_for(&mut report);
-        self.note_what_is_wrong_still(unmended, &mut report);
+        if let Some((unmended, sentence)) = unmended.and_then(|(array, before)| array.unmended_since(before))
+        {
+            report.faults += unmended;
+            report.say(sentence);
+        }
         Ok(report)
     }
 
     /// Of a database opened read-only, what was found wrong on devices of the store since opening
-    /// is so still. Otherwise it was written anew, which was reported.
+    /// is so still. Otherwise it was written anew, which was reported, or could not be.
     fn note_what_others_made_up_for(&self, report: &mut CheckReport) {
         let Some(devices) = self.store_array().filter(|_| self.is_read_only()) else { return };
         report.faults += devices.devices.iter().map(|device| device.repairs).sum::<u64>();
         let repaired = self.store_events().into_iter().filter(|event| event.kind == StoreEventKind::Repaired);
         repaired.for_each(|event| report.say(event.message));
-    }
-
-    /// Fragments and copies that were wrong on a device of the store and could not be written anew.
-    fn unmended(&self) -> u64 {
-        self.engine().devices.store_array.as_ref().map_or(0, |it| it.array.unmended())
-    }
-
-    fn note_what_is_wrong_still(&self, unmended_before: u64, report: &mut CheckReport) {
-        let unmended = self.unmended() - unmended_before;
-        if unmended > 0 {
-            report.faults += unmended;
-            report.say(format!(
-                "{unmended} fragments or copies are wrong and could not be written anew, on a device that is full or \
-                 cannot be done without: look at the devices, and scrub the store"
-            ));
-        }
     }
 
     /// Every tree, by what it is.

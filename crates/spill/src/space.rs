@@ -28,6 +28,8 @@ pub struct SpillSpace {
     device: Arc<dyn Device>,
     /// Where the first extent begins.
     first: u64,
+    /// Runs are numbered from behind this on.
+    first_run: u64,
     extents_max: u64,
     /// Protects what is free; held while the device grows or is cut. A leaf.
     state: Mutex<State>,
@@ -39,9 +41,7 @@ struct State {
     free: Vec<u64>,
     /// Extents from here on were never given out.
     made: u64,
-    next_run: u64,
-    /// A run was begun.
-    is_used: bool,
+    runs: u64,
 }
 
 impl SpillSpace {
@@ -68,9 +68,9 @@ impl SpillSpace {
         device.grow(first, Fill::Sparse)?;
         device.write(0, &block, if is_ours { Durability::Later } else { Durability::Durable })?;
         let extents_max = bytes / EXTENT_BYTES as u64;
-        let next_run = u64::from_le_bytes(entropy()[..8].try_into().expect("eight bytes"));
-        let state = State { next_run, ..State::default() };
-        Ok(Arc::new(SpillSpace { device, first, extents_max, state: Mutex::new(state) }))
+        let first_run = u64::from_le_bytes(entropy()[..8].try_into().expect("eight bytes"));
+        let state = Mutex::new(State::default());
+        Ok(Arc::new(SpillSpace { device, first, first_run, extents_max, state }))
     }
 
     /// The device.
@@ -93,15 +93,14 @@ impl SpillSpace {
     /// Whether any run was written.
     #[must_use]
     pub fn has_been_used(&self) -> bool {
-        self.state.lock().is_used
+        self.state.lock().runs > 0
     }
 
     /// A number for a run that no other run has.
     pub(crate) fn next_run(&self) -> u64 {
         let mut state = self.state.lock();
-        state.is_used = true;
-        state.next_run = state.next_run.wrapping_add(1);
-        state.next_run
+        state.runs += 1;
+        self.first_run.wrapping_add(state.runs)
     }
 
     /// An extent. Kind `Full` if there is none.

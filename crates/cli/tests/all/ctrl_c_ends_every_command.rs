@@ -43,7 +43,7 @@ fn opened(db: &Path) -> impl FnMut(&Child) -> bool + use<> {
     move |_| std::fs::read(&superblock).is_ok_and(|now| now != before)
 }
 
-/// A database with so many rows that reading them takes a while.
+/// Creates a database of 40,000 rows: commands read them for long enough to be interrupted.
 fn large(dir: &Path, options: firndb::Options) -> PathBuf {
     let db = dir.join("db");
     let opened = options.open(&db).unwrap();

@@ -20,6 +20,7 @@
 //! Only its loss *together with* a crash, before they do, loses commits, and never silently.
 
 use crate::engine::Engine;
+use crate::engine::log_holds::LogHolds;
 use crate::engine::superblock::Superblock;
 use crate::error::Error;
 use crate::options::Options;
@@ -51,6 +52,13 @@ impl ArchiveNeed {
         let named = options.archive.forget || options.archive.directory.is_some();
         let known = || superblock.extensions.archive.clone();
         Ok(ArchiveNeed::new(if named { options.archive.text()? } else { known() }))
+    }
+
+    /// Notes in `superblock` up to where the archive that it names has the log: no later than the
+    /// start of the log moves past log that the archive has. What is noted may lag behind.
+    pub fn note_archived(&self, holds: &LogHolds, superblock: &mut Superblock) {
+        let is_named = superblock.extensions.archive == self.archive;
+        superblock.extensions.archived = holds.archive_end().filter(|_| is_named);
     }
 
     /// Needs the archive that recovery read until no log before `lsn` is retained.
@@ -97,13 +105,6 @@ impl Engine {
             self.archive_need.settle(superblock, self.log.on_devices());
             Ok(superblock.extensions.archive_needed.is_none())
         })
-    }
-
-    /// Notes in `superblock` up to where the archive that it names has the log: no later than the
-    /// start of the log moves past log that the archive has. What is noted may lag behind.
-    pub fn note_archived(&self, superblock: &mut Superblock) {
-        let is_named = superblock.extensions.archive == self.archive_need.archive;
-        superblock.extensions.archived = self.retention.archive_end().filter(|_| is_named);
     }
 }
 

@@ -172,7 +172,7 @@ impl Engine {
             superblock.extensions.archive_gap = self.retention.archive_gap();
             superblock.prune_epochs();
             self.archive_need.settle(superblock, self.log.on_devices());
-            self.note_archived(superblock);
+            self.archive_need.note_archived(&self.retention, superblock);
             Ok(superblock.log_start())
         })?;
         self.log.truncate(log_start);

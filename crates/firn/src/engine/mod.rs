@@ -419,7 +419,7 @@ impl Engine {
         }
         written.and(sealed)?;
         self.amend(|superblock| {
-            self.note_archived(superblock);
+            self.archive_need.note_archived(&self.retention, superblock);
             Ok(())
         })
     }

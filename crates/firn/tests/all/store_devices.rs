@@ -2,8 +2,8 @@
 //! others take their places while the database is in use.
 
 use firndb::device::{
-    AbsentDevice, Calls, CrashReplay, Device, DeviceError, DeviceErrorKind, Durability, FaultPlan, Faulty,
-    Fill, MemoryDevice, Survival,
+    AbsentDevice, Calls, CrashReplay, Device, DeviceError, DeviceErrorKind, Durability, Fault, FaultPlan,
+    Faulty, Fill, MemoryDevice, Survival,
 };
 use firndb::{Database, Devices, Error, ErrorKind, Options, StoreEventKind, StoreMemberState};
 use firndb_base::Progress;
@@ -338,6 +338,29 @@ fn rot_is_mended_where_it_is_read_and_all_of_it_by_a_scrub() {
         verify(&db, 300);
         db.close().unwrap();
     }
+}
+
+/// Cause: a check took a page for whole once its content was found, whatever became of the writes
+/// that mend its fragments. Effect: those that stayed wrong on a full device were not reported.
+#[test]
+fn a_check_reports_fragments_that_it_could_not_write_anew() {
+    let (bed, plan) = (Bed::memory(2), FaultPlan::new(1));
+    let db = made(&bed, (1, 2, 2));
+    fill(&db, 0..300);
+    db.close().unwrap();
+    let mut devices = bed.devices();
+    devices.store = Arc::new(Faulty::new(devices.store.clone(), &plan));
+    let db = small().open_on(devices).unwrap();
+    assert!(db.check(&mut |_| {}).unwrap().is_clean());
+    let start = 128 << 10;
+    let junk = vec![0x5a; (bed.stores[0].len() - start) as usize];
+    bed.stores[0].write(start, &junk, Durability::Durable).unwrap();
+    plan.one_in(1, Calls::Writes, Fault::Fail(DeviceErrorKind::NoSpace));
+    let report = db.check(&mut |_| {}).unwrap();
+    assert!(report.damage.iter().any(|it| it.contains("could not be written anew")), "{report:?}");
+    plan.heal();
+    db.check(&mut |_| {}).unwrap();
+    verify(&db, 300);
 }
 
 #[test]

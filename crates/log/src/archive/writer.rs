@@ -149,8 +149,8 @@ impl ArchiveWriter {
     /// backwards: the times written never do.
     ///
     /// Errors: `Full` if the volume is; `BadArgument` if the segments are gone from the directory;
-    /// `Failed`. To try again, call [`ArchiveWriter::rewind`], and
-    /// follow the log from [`ArchiveWriter::end`] on.
+    /// `Failed`. To try again, call [`ArchiveWriter::rewind`], and follow the log from
+    /// [`ArchiveWriter::end`] on.
     pub fn append(&mut self, piece: Piece, bytes: &[u8], now_us: u64) -> Result<(), LogError> {
         let Piece { mark, first, resume } = piece;
         self.go_to(piece);

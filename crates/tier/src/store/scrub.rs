@@ -52,12 +52,8 @@ impl Store {
             found.pages += 1;
             progress(found.pages);
         })?;
-        let unmended = array.unmended() - unmended;
-        if unmended > 0 {
-            found.fault(format!(
-                "{unmended} fragments or copies are wrong and could not be written anew, on a device that is \
-                 full or cannot be done without: free space on it, or replace it, and scrub again"
-            ));
+        if let Some((_, sentence)) = array.unmended_since(unmended) {
+            found.fault(sentence);
         }
         Ok(found)
     }

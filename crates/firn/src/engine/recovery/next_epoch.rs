@@ -29,8 +29,7 @@ impl Opening<'_> {
         superblock.clean = false;
         superblock.extensions.settings = options.kept();
         // The archive may have been given up as lost, or have lost its end.
-        let is_named = superblock.extensions.archive == self.archive_need.archive;
-        superblock.extensions.archived = self.retention.archive_end().filter(|_| is_named);
+        self.archive_need.note_archived(&self.retention, superblock);
         let copies = options.log.copies.unwrap_or(usize::from(superblock.copies()));
         let now = copies.min(superblock.members.len());
         superblock.want_copies(copies as u8, start, now as u8);
